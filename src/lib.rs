@@ -1,0 +1,16 @@
+//! trueup keeps keyed stores true to their sources.
+//!
+//! A pipeline is a sentence: **from** a [`source`], **as** a [`shape`], **into** a [`store`],
+//! **then** follow-up work, **when** it is due. Lower modules never use higher ones:
+//!
+//! `record error retry clock secret` < `config` < `source shape store` < `state` < `pipeline` < `cli`
+
+pub mod clock;
+pub mod config;
+pub mod error;
+pub mod record;
+pub mod retry;
+pub mod secret;
+pub mod shape;
+pub mod source;
+pub mod store;

@@ -1,0 +1,103 @@
+//! A shape: how an entry becomes a key and a value. Pure: no I/O, no clock; the caller brings both.
+
+use bytes::Bytes;
+use jiff::Timestamp;
+
+use crate::error::Result;
+use crate::record::{Body, Entry, Fingerprint};
+
+pub mod raw;
+
+/// What an entry is, whatever it is called today.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identified {
+    /// The name under which state remembers it.
+    pub identity: String,
+    /// Two entries with one identity: the smallest rank wins, on every run.
+    pub rank: String,
+}
+
+/// What is known from earlier runs about an identity.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prior {
+    pub key: String,
+    pub fingerprint: Fingerprint,
+    /// The little a shape asked to be remembered.
+    pub carry: Option<serde_json::Value>,
+}
+
+/// What `render` is given.
+pub struct Input<'a> {
+    pub entry: &'a Entry,
+    pub identity: &'a str,
+    /// `None` on the first call; a shape that cannot do without answers `NeedBody`.
+    pub body: Option<&'a Body>,
+    pub prior: Option<&'a Prior>,
+    pub now: Timestamp,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Output {
+    pub key: String,
+    pub value: Bytes,
+    pub fingerprint: Fingerprint,
+    pub carry: Option<serde_json::Value>,
+    /// Other keys this one replaces (an older layout).
+    pub retire: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rendered {
+    Put(Output),
+    /// Leave what is there, and say why (counted as unchanged).
+    Keep(String),
+    /// Present but not usable; what is stored stays (counted as skipped, reported on every run).
+    Skip(String),
+    NeedBody,
+}
+
+/// What absence means once it is proven.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Absent {
+    Delete,
+    /// Keep it, marked (rows: `missing_since`).
+    Put(Output),
+    Keep,
+}
+
+pub trait Shape: Send + Sync {
+    fn name(&self) -> &'static str;
+
+    /// Part of every stamp: a new version renders everything again.
+    fn version(&self) -> u32;
+
+    /// Identities sort as entry ids do, so a sorted source can be merged without a detour.
+    fn keeps_order(&self) -> bool;
+
+    /// Keys this shape writes are `key_prefix + identity`, if that is so for every identity.
+    fn key_prefix(&self) -> Option<&str>;
+
+    /// It owns its key pattern: what is already there is taken over, not held as foreign.
+    fn adopts(&self) -> bool;
+
+    fn identify(&self, entry: &Entry) -> Result<Identified>;
+
+    /// The identity of a key that is already in the store, if it is of this shape's making.
+    fn claims(&self, key: &str) -> Option<String>;
+
+    fn render(&self, input: &Input<'_>) -> Result<Rendered>;
+
+    fn absent(&self, prior: &Prior, value: Option<&[u8]>, now: Timestamp) -> Absent;
+
+    /// What makes an entry the same as last time: shape version, body version and facts.
+    fn stamp(&self, entry: &Entry) -> Fingerprint {
+        let facts = entry.facts.as_ref().map(ToString::to_string).unwrap_or_default();
+        Fingerprint::of_parts(&[
+            self.name().as_bytes(),
+            &self.version().to_be_bytes(),
+            entry.id.as_bytes(),
+            entry.version.as_bytes(),
+            facts.as_bytes(),
+        ])
+    }
+}

@@ -1,0 +1,135 @@
+//! A source: something that can be listed, in scopes that end in proof or in an error.
+
+use async_trait::async_trait;
+use std::collections::BTreeMap;
+use tokio::sync::mpsc;
+
+use crate::error::{Error, Result};
+use crate::record::{Body, Entry, Scope};
+
+pub mod files;
+pub mod store;
+
+/// Where each scope was left off; written by an earlier, fully applied run.
+pub type Cursors = BTreeMap<String, String>;
+
+/// What a listing says. Absence is only ever concluded from `Complete`.
+#[derive(Debug)]
+pub enum Event {
+    /// This is there.
+    Seen(Entry),
+    /// This is there, but cannot be used; it is never taken for absent.
+    Bad(Entry, Error),
+    /// The source itself says that this was removed (change feeds).
+    Gone(Entry),
+    /// The scope was read to its end: what was not seen in it is not there.
+    Complete(Scope, Option<String>),
+    /// The scope was read well, but shows only a part (a feed): absence means nothing.
+    Window(Scope, Option<String>),
+    /// Nothing changed in this scope since the cursor; it was not read.
+    Unchanged(Scope),
+    /// The scope could not be read to its end: absence in it is unproven.
+    Broken(Scope, Error),
+}
+
+/// Whether a version tells the content, or only hints that it may have changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Versions {
+    /// Another version is another body (blob SHAs, checksums).
+    Content,
+    /// Another version may be the same body (file times): the body is compared before an update is planned.
+    Hint,
+}
+
+#[async_trait]
+pub trait Source: Send + Sync {
+    /// How messages name it, without secrets.
+    fn name(&self) -> &str;
+
+    /// Entries come in byte order of their id.
+    fn sorted(&self) -> bool;
+
+    fn versions(&self) -> Versions;
+
+    /// The entry id the scope hangs from, if it is a child scope: when that entry is gone, so is all in the scope.
+    fn owner(&self, _scope: &str) -> Option<String> {
+        None
+    }
+
+    /// Send every event. An error means the source as a whole could not be read: the run fails, nothing is absent.
+    async fn list(&self, cursors: &Cursors, out: &mut Sink) -> Result<()>;
+
+    /// The body of an entry. Called only for what changed, several at a time.
+    async fn open(&self, entry: &Entry) -> Result<Body>;
+
+    /// Requests made so far (listings, bodies and retries), for the report.
+    fn requests(&self) -> u64;
+
+    /// Whether `open` asks another machine (then `plan` announces bodies instead of fetching them).
+    fn remote(&self) -> bool {
+        false
+    }
+
+    /// Reach the source; findings are for people.
+    async fn check(&self) -> Result<Vec<String>>;
+}
+
+/// Events per message: the channel costs once per batch, not once per entry.
+const BATCH: usize = 512;
+/// Batches under way: enough to keep both ends busy, few enough to bound memory.
+const DEPTH: usize = 4;
+
+/// Where a source sends its events. Bounded: a slow reader slows the source down.
+pub struct Sink {
+    batch: Vec<Event>,
+    sender: mpsc::Sender<Vec<Event>>,
+}
+
+pub type Events = mpsc::Receiver<Vec<Event>>;
+
+/// A sink and its other end.
+pub fn channel() -> (Sink, Events) {
+    let (sender, receiver) = mpsc::channel(DEPTH);
+    (Sink { batch: Vec::with_capacity(BATCH), sender }, receiver)
+}
+
+impl Sink {
+    pub async fn send(&mut self, event: Event) -> Result<()> {
+        self.batch.push(event);
+        if self.batch.len() >= BATCH { self.flush().await } else { Ok(()) }
+    }
+
+    /// For sources that walk on a blocking thread.
+    pub fn blocking_send(&mut self, event: Event) -> Result<()> {
+        self.batch.push(event);
+        if self.batch.len() < BATCH {
+            return Ok(());
+        }
+        let batch = std::mem::replace(&mut self.batch, Vec::with_capacity(BATCH));
+        self.sender.blocking_send(batch).map_err(|_| stopped())
+    }
+
+    /// Send what is left. The pass calls this after `list`; a source need not.
+    pub async fn flush(&mut self) -> Result<()> {
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        let batch = std::mem::replace(&mut self.batch, Vec::with_capacity(BATCH));
+        self.sender.send(batch).await.map_err(|_| stopped())
+    }
+
+    /// The same channel for another thread; both must be flushed.
+    pub fn fork(&self) -> Sink {
+        Sink { batch: Vec::with_capacity(BATCH), sender: self.sender.clone() }
+    }
+
+    /// Send what is left, from a blocking thread.
+    pub fn blocking_flush(&mut self) -> Result<()> {
+        let batch = std::mem::take(&mut self.batch);
+        if batch.is_empty() { Ok(()) } else { self.sender.blocking_send(batch).map_err(|_| stopped()) }
+    }
+}
+
+fn stopped() -> Error {
+    Error::new(crate::error::Kind::Canceled, "the reader of this source stopped")
+}
