@@ -1,0 +1,1 @@
+//! What tests share: real servers on free loopback ports, temp folders, the built program.
