@@ -56,6 +56,11 @@ pub trait Source: Send + Sync {
         None
     }
 
+    /// Whether some scopes hang from entries at all.
+    fn has_owners(&self) -> bool {
+        false
+    }
+
     /// Send every event. An error means the source as a whole could not be read: the run fails, nothing is absent.
     async fn list(&self, cursors: &Cursors, out: &mut Sink) -> Result<()>;
 
