@@ -8,7 +8,9 @@ use crate::error::{Error, Result};
 use crate::record::{Body, Entry, Scope};
 
 pub mod files;
+pub mod globs;
 pub mod store;
+pub mod walk;
 
 /// Where each scope was left off; written by an earlier, fully applied run.
 pub type Cursors = BTreeMap<String, String>;
