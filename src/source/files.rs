@@ -300,6 +300,13 @@ mod tests {
     }
 
     #[test]
+    fn what_a_person_must_do_about_an_unreadable_file_is_in_its_kind() {
+        assert_eq!(refused(io::ErrorKind::PermissionDenied.into()).kind(), Kind::Unauthorized);
+        assert_eq!(refused(io::ErrorKind::NotFound.into()).kind(), Kind::Conflict);
+        assert_eq!(refused(io::ErrorKind::TimedOut.into()).kind(), Kind::Unavailable);
+    }
+
+    #[test]
     fn every_part_of_a_stat_tells_in_the_version() {
         let still = aged(1_000);
         for other in [

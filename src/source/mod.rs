@@ -121,6 +121,7 @@ impl Sink {
     }
 
     /// The same channel for another thread; both must be flushed.
+    #[must_use]
     pub fn fork(&self) -> Sink {
         Sink { batch: Vec::with_capacity(BATCH), sender: self.sender.clone() }
     }

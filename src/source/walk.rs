@@ -59,7 +59,7 @@ pub fn walk(tree: &dyn Tree, globs: &Globs, version: &dyn Fn(&Stat) -> String, o
             open.pop();
             continue;
         };
-        match visit(tree, globs, version, folder, child) {
+        match visit(tree, globs, version, folder, &child) {
             Visit::Nothing => {}
             Visit::Say(event) => {
                 root_broken |= matches!(&event, Event::Broken(scope, _) if scope.is_empty());
@@ -134,10 +134,10 @@ fn visit(
     globs: &Globs,
     version: &dyn Fn(&Stat) -> String,
     folder: &mut Folder,
-    child: Named,
+    child: &Named,
 ) -> Visit {
     if let Some(raw) = &child.raw {
-        return nameless(globs, folder, &child, raw);
+        return nameless(globs, folder, child, raw);
     }
     match child.node {
         Node::Special => Visit::Nothing,
@@ -228,9 +228,7 @@ fn escaped(name: &OsStr) -> String {
     let mut text = String::new();
     for chunk in name.as_bytes().utf8_chunks() {
         text.push_str(&chunk.valid().replace('\\', "\\\\"));
-        for byte in chunk.invalid() {
-            text.push_str(&format!("\\x{byte:02X}"));
-        }
+        text.extend(chunk.invalid().iter().map(|byte| format!("\\x{byte:02X}")));
     }
     text
 }

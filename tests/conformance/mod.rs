@@ -1,0 +1,3 @@
+//! One suite per trait, run over every implementation and wrapper: what a trait's documentation promises.
+
+mod sources;
