@@ -1,3 +1,10 @@
-//! One suite per trait, run over every implementation and wrapper: what a trait's documentation promises.
+//! The contracts of the traits, checked on every implementation and wrapper.
 
+pub mod racing;
+pub mod reading;
+pub mod stores;
+pub mod writing;
+
+mod memory;
 mod sources;
+mod sqlite;

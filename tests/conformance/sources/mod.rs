@@ -7,6 +7,7 @@ use trueup::record::Entry;
 use trueup::source::{Cursors, Event, Source, channel};
 
 mod files;
+mod store;
 
 /// What a source holds: id → body.
 type Holding = BTreeMap<String, Vec<u8>>;
