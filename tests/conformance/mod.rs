@@ -6,4 +6,5 @@ pub mod stores;
 pub mod writing;
 
 mod memory;
+mod sources;
 mod sqlite;
