@@ -77,10 +77,7 @@ impl Decider<'_> {
         self.keep_what_was_not_read(&reading.scopes)?;
         let holds = guard::judge(&self.line.guard, self.population);
         self.divide(&holds)?;
-        for (scope, fault) in reading.scopes.broken() {
-            self.report.count(scope, |counts| counts.unproven += 1);
-            self.report.error(fault.clone().at_scope(scope));
-        }
+        super::finish::report_broken(&reading.scopes, self.report);
         self.plan.known = reading.known;
         self.plan.scopes = reading.scopes;
         self.plan.void = reading.void;

@@ -81,6 +81,14 @@ async fn hold(line: &Pipeline, id: &str, plan: &mut Plan, report: &Report) -> Re
     line.state.hold(&header, &items).await
 }
 
+/// Scopes that could not be read are counted and named on every run.
+pub fn report_broken(scopes: &Scopes, report: &mut Report) {
+    for (scope, fault) in scopes.broken() {
+        report.count(scope, |counts| counts.unproven += 1);
+        report.error(fault.clone().at_scope(scope));
+    }
+}
+
 /// Every scope failed: that is a failed source, never an empty one.
 pub fn nothing_could_be_read(scopes: &Scopes) -> Error {
     let mut faults = scopes.broken();

@@ -17,11 +17,11 @@ use crate::store::SharedStore;
 mod apply;
 mod decide;
 mod detect;
+mod diff;
 mod finish;
 mod guard;
 pub mod hold;
 mod lines;
-pub mod open;
 mod orphans;
 mod parked;
 pub mod plan;
@@ -125,6 +125,7 @@ impl Pipeline {
         report.requests = self.source.requests();
         let reading = reading?;
         if reading.scopes.all_broken() {
+            finish::report_broken(&reading.scopes, report);
             return Err(finish::nothing_could_be_read(&reading.scopes));
         }
         let mut plan = decide::decide(self, ask, &past, reading, report).await?;

@@ -16,7 +16,7 @@ pub fn run_id_after(newest: Option<&str>, now: Timestamp, chance: u128) -> Resul
     let newest = newest.and_then(|text| Ulid::from_string(text).ok());
     let id = match newest {
         Some(newest) if newest >= fresh => {
-            newest.increment().ok_or_else(|| Error::bug("run ids are used up"))?
+            newest.increment().map_err(|_| Error::bug("run ids are used up"))?
         }
         _ => fresh,
     };
