@@ -2,4 +2,5 @@
 #![allow(clippy::unwrap_used)] // a test that cannot unwrap has failed, which is what unwrap says
 
 mod conformance;
+mod config;
 mod support;
