@@ -28,6 +28,7 @@ mod unbuilt;
 pub mod values;
 
 pub use model::*;
+pub use locate::suggestion;
 pub use source::glob_set;
 pub use store::store_spec;
 

@@ -11,6 +11,7 @@ use crate::error::{Error, Kind, Result};
 use crate::record::{Fingerprint, Version};
 
 pub mod memory;
+pub mod open;
 pub mod sqlite;
 
 /// What a store can promise. Code asks the caps, never the kind of store.
