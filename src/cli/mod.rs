@@ -146,7 +146,7 @@ fn usage(error: &clap::Error) -> ExitCode {
         let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
         let message = Error::new(Kind::Config, first).remedy_is("See `trueup --help`.");
         let out = Output::new(true, true, false, true);
-        out.json(&serde_json::json!({ "error": crate::error::Fault::of(&message) }));
+        out.json(&output::error_json(&message));
     }
     ExitCode::from(2)
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use crate::error::{Error, Fault};
+use crate::error::Error;
 use crate::pipeline::{Progress, Silent};
 
 #[derive(Debug, Clone, Copy)]
@@ -59,19 +59,12 @@ impl Output {
         }
     }
 
-    pub fn detail(&self, text: &str) {
-        if self.verbose {
-            eprintln!("{text}");
-        }
-    }
-
     /// An error that ended the command: text on stderr, and JSON on stdout when that was asked for.
     pub fn error(&self, error: &Error) {
         eprintln!("{} {error}", self.paint(Color::Red, "error:"));
         eprintln!("  {} {}", self.paint(Color::Dim, "what to do:"), error.remedy());
         if self.json {
-            let fault = Fault::of(error);
-            self.json(&serde_json::json!({ "error": fault }));
+            self.json(&error_json(error));
         }
     }
 
@@ -89,6 +82,12 @@ impl Output {
     }
 }
 
+/// `{"error": {…}}`: what stdout shows when no run started.
+pub fn error_json(error: &Error) -> serde_json::Value {
+    let (kind, message, remedy) = (error.kind(), error.to_string(), error.remedy());
+    serde_json::json!({ "error": { "kind": kind, "message": message, "remedy": remedy } })
+}
+
 fn line(text: &str) {
     let mut out = std::io::stdout().lock();
     // A closed pipe (`trueup runs | head`) is the reader's choice, not an error of ours.
@@ -100,7 +99,6 @@ pub enum Color {
     Red,
     Green,
     Yellow,
-    Blue,
     Dim,
     Bold,
 }
@@ -111,7 +109,6 @@ impl Color {
             Color::Red => 31,
             Color::Green => 32,
             Color::Yellow => 33,
-            Color::Blue => 36,
             Color::Dim => 2,
             Color::Bold => 1,
         }
