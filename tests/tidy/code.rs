@@ -171,7 +171,7 @@ fn flatten(stream: TokenStream, tokens: &mut Vec<Token>) {
                 tokens.push(Token { text: close.to_owned(), line: group.span_close().end().line });
             }
             TokenTree::Punct(punct) if punct.as_char() == ':' => match tokens.last_mut() {
-                Some(last) if last.text == ":" => last.text = "::".to_owned(),
+                Some(last) if last.text == ":" => last.text.push(':'),
                 _ => tokens.push(Token { text: ":".to_owned(), line }),
             },
             other => tokens.push(Token { text: other.to_string(), line }),
