@@ -7,3 +7,4 @@ pub mod writing;
 
 mod memory;
 mod sqlite;
+mod wrappers;
