@@ -77,11 +77,8 @@ fn meet(first: &Writer<'_>, second: &Writer<'_>) -> bool {
 
 fn two_writers(first: &Writer<'_>, second: &Writer<'_>, problems: &Problems<'_>) {
     let (one, other) = (&first.written.pipeline.name, &second.written.pipeline.name);
-    let message = if one == other {
-        format!("two writers whose keys overlap: `{one}` writes into {} twice", second.store.name)
-    } else {
-        format!("two writers whose keys overlap: `{one}` and `{other}` both write into {}", second.store.name)
-    };
+    let (here, there) = (&first.store.name, &second.store.name);
+    let message = format!("two writers whose keys overlap: `{one}` into {here} and `{other}` into {there}");
     let note = format!("the first is on line {}; give each a store of its own", problems.line(first.span));
     problems.add_with(second.span, message, [note]);
 }
@@ -103,7 +100,12 @@ fn feeds_on_itself(writer: &Writer<'_>, problems: &Problems<'_>) {
     };
     if feeds {
         let message = format!("`{}` would read what it writes: {}", pipeline.name, writer.store.name);
-        let note = "the source and the store overlap; keep them apart, or `exclude` the one from the other";
+        let note = match &pipeline.from {
+            From::Files { .. } => {
+                "keep the folder and the store apart, or `exclude` the store from the folder"
+            }
+            From::Store { .. } => "write into another store than the one it reads",
+        };
         problems.add_with(writer.span, message, [note.to_owned()]);
     }
 }
@@ -125,6 +127,7 @@ fn reads_a_database(written: &Written, state: &StoreSpec, problems: &Problems<'_
             let message = format!("`{}` would read the database it writes: {at}", written.pipeline.name);
             let parent = at.rsplit_once('/').map_or_else(|| format!("{at}*"), |(dir, _)| format!("{dir}/**"));
             problems.add_with(&written.from, message, [format!("add exclude = [\"{parent}\"]")]);
+            return;
         }
     }
 }
