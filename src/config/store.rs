@@ -197,6 +197,12 @@ fn check_option(key: &str, value: &str) -> Result<(), String> {
     if key == "endpoint" && !web {
         return Err("`endpoint` takes a URL that begins with http:// or https://".to_owned());
     }
+    // It would be shown wherever the store is.
+    if key == "endpoint" && value.contains('@') {
+        return Err(
+            "`endpoint` takes no user and password; use `access_key_env` and `secret_key_env`".to_owned()
+        );
+    }
     if value.is_empty() { Err(format!("`{key}` is empty")) } else { Ok(()) }
 }
 

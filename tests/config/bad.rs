@@ -1,5 +1,7 @@
 //! Configs that cannot be meant, and the very words they are answered with: `bad.txt`, case by case.
 
+use std::fmt::Write as _;
+
 use trueup::error::Kind;
 
 use super::parse;
@@ -23,7 +25,7 @@ fn a_bad_config_is_answered_in_these_words() {
     for (title, config, _) in cases() {
         let error = parse(config).map(|_| ()).expect_err(title);
         assert_eq!(error.kind(), Kind::Config, "{title}");
-        seen += &format!("=== {title}\n{config}---\n{error}\n\n");
+        let _ = write!(seen, "=== {title}\n{config}---\n{error}\n\n");
     }
     if std::env::var_os("UPDATE_EXPECT").is_some() {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/config/bad.txt");
