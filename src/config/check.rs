@@ -1,9 +1,11 @@
 //! What only shows when the parts are seen together: two writers on one place, a pipeline that feeds on itself,
 //! a state that cannot hold what it must.
 
+use std::path::Path;
+
 use super::locate::{Problems, Span};
 use super::model::{From, Place, StoreSpec, Then};
-use super::overlap;
+use super::overlap::Spot;
 use super::pipeline::Written;
 use super::shape;
 use super::source::glob_set;
@@ -12,17 +14,17 @@ use super::source::glob_set;
 struct Writer<'w> {
     written: &'w Written,
     store: &'w StoreSpec,
+    spot: Spot,
     span: &'w Span,
 }
 
 fn writers(written: &Written) -> impl Iterator<Item = Writer<'_>> {
-    let into = Writer { written, store: &written.pipeline.into, span: &written.into };
-    let exports =
-        written.pipeline.then.iter().zip(&written.then).filter_map(move |(then, span)| match then {
-            Then::Export(store) => Some(Writer { written, store, span }),
-            Then::Webhook(_) | Then::Command(_) => None,
-        });
-    std::iter::once(into).chain(exports)
+    let exports = written.pipeline.then.iter().zip(&written.then).filter_map(|(then, span)| match then {
+        Then::Export(store) => Some((store, span)),
+        Then::Webhook(_) | Then::Command(_) => None,
+    });
+    let all = std::iter::once((&written.pipeline.into, &written.into)).chain(exports);
+    all.map(move |(store, span)| Writer { written, store, spot: Spot::of(store), span })
 }
 
 /// The state needs conditional writes and atomic batches.
@@ -37,34 +39,34 @@ pub fn state_can_hold(state: &StoreSpec, span: &Span, problems: &Problems<'_>) {
     }
 }
 
-/// A store of `[stores]` or of a pipeline must not be the state's own file.
-pub fn apart_from_state(store: &StoreSpec, state: &StoreSpec, span: &Span, problems: &Problems<'_>) {
-    let within = match (&state.place, &store.place) {
-        (Place::Sqlite(file), Place::Folder(folder)) => overlap::inside(file, folder).is_some(),
-        _ => false,
-    };
-    if within || overlap::stores(store, state) {
+/// A store must not be the state's own file, nor a folder around it.
+pub fn apart_from_state(store: &StoreSpec, state: &Spot, span: &Span, problems: &Problems<'_>) {
+    if Spot::of(store).meets(state) {
         let message = format!("{} holds the state of trueup; it cannot hold data too", store.name);
         problems.add_with(span, message, ["give the data a file or folder of its own".to_owned()]);
     }
 }
 
 /// Every check that looks at pipelines.
-pub fn pipelines(all: &[Written], state: &StoreSpec, problems: &Problems<'_>) {
-    for written in all {
-        for writer in writers(written) {
-            apart_from_state(writer.store, state, writer.span, problems);
-            feeds_on_itself(&writer, problems);
-        }
-        if let From::Store { store, .. } = &written.pipeline.from {
-            apart_from_state(store, state, &written.from, problems);
-        }
-        reads_a_database(written, state, problems);
-    }
+pub fn pipelines(all: &[Written], state: &Spot, problems: &Problems<'_>) {
     let writers: Vec<Writer<'_>> = all.iter().flat_map(writers).collect();
-    for (at, second) in writers.iter().enumerate() {
-        if let Some(first) = writers[..at].iter().find(|first| meet(first, second)) {
-            two_writers(first, second, problems);
+    for (at, writer) in writers.iter().enumerate() {
+        apart_from_state(writer.store, state, writer.span, problems);
+        feeds_on_itself(writer, problems);
+        if let Some(first) = writers[..at].iter().find(|first| meet(first, writer)) {
+            two_writers(first, writer, problems);
+        }
+    }
+    for written in all {
+        let own = writers.iter().filter(|writer| std::ptr::eq(writer.written, written));
+        match &written.pipeline.from {
+            From::Store { store, .. } => apart_from_state(store, state, &written.from, problems),
+            From::Files { folder, include, exclude } => {
+                let spots = own.map(|writer| &writer.spot).chain([state]);
+                if let Some(at) = database_read(spots, folder, include, exclude) {
+                    reads_a_database(written, &at, problems);
+                }
+            }
         }
     }
 }
@@ -72,16 +74,13 @@ pub fn pipelines(all: &[Written], state: &StoreSpec, problems: &Problems<'_>) {
 fn meet(first: &Writer<'_>, second: &Writer<'_>) -> bool {
     let (one, other) = (&first.written.pipeline, &second.written.pipeline);
     let apart = one.name != other.name && shape::disjoint(&one.shape, &other.shape);
-    !apart && overlap::stores(first.store, second.store)
+    !apart && first.spot.meets(&second.spot)
 }
 
 fn two_writers(first: &Writer<'_>, second: &Writer<'_>, problems: &Problems<'_>) {
     let (one, other) = (&first.written.pipeline.name, &second.written.pipeline.name);
-    let message = if one == other {
-        format!("two writers whose keys overlap: `{one}` writes into {} twice", second.store.name)
-    } else {
-        format!("two writers whose keys overlap: `{one}` and `{other}` both write into {}", second.store.name)
-    };
+    let (here, there) = (&first.store.name, &second.store.name);
+    let message = format!("two writers whose keys overlap: `{one}` into {here} and `{other}` into {there}");
     let note = format!("the first is on line {}; give each a store of its own", problems.line(first.span));
     problems.add_with(second.span, message, [note]);
 }
@@ -89,21 +88,26 @@ fn two_writers(first: &Writer<'_>, second: &Writer<'_>, problems: &Problems<'_>)
 /// What is written must not be read again as a source.
 fn feeds_on_itself(writer: &Writer<'_>, problems: &Problems<'_>) {
     let pipeline = &writer.written.pipeline;
-    let feeds = match (&pipeline.from, &writer.store.place) {
-        (From::Store { store, .. }, _) => overlap::stores(store, writer.store),
-        (From::Files { folder, exclude, .. }, Place::Folder(target)) => {
-            // A target below the source is fine as long as everything in it is excluded.
-            match overlap::inside(target, folder) {
+    let feeds = match &pipeline.from {
+        From::Store { store, .. } => Spot::of(store).meets(&writer.spot),
+        From::Files { folder, exclude, .. } if matches!(writer.spot, Spot::Folder(_)) => {
+            let source = Spot::folder(folder);
+            match writer.spot.inside(&source) {
+                // A target below the source is fine as long as everything in it is excluded.
                 Some(at) if !at.is_empty() => !excluded(&at, exclude),
-                Some(_) => true,
-                None => overlap::inside(folder, target).is_some(),
+                _ => source.meets(&writer.spot),
             }
         }
-        (From::Files { .. }, _) => false,
+        From::Files { .. } => false,
     };
     if feeds {
         let message = format!("`{}` would read what it writes: {}", pipeline.name, writer.store.name);
-        let note = "the source and the store overlap; keep them apart, or `exclude` the one from the other";
+        let note = match &pipeline.from {
+            From::Files { .. } => {
+                "keep the folder and the store apart, or `exclude` the store from the folder"
+            }
+            From::Store { .. } => "write into another store than the one it reads",
+        };
         problems.add_with(writer.span, message, [note.to_owned()]);
     }
 }
@@ -114,17 +118,22 @@ fn excluded(folder: &str, exclude: &[String]) -> bool {
     glob_set(exclude).is_ok_and(|set| probes.iter().all(|probe| set.is_match(probe)))
 }
 
-/// A database that lies in the source folder changes with every run, so every run would find a change.
-fn reads_a_database(written: &Written, state: &StoreSpec, problems: &Problems<'_>) {
-    let From::Files { folder, include, exclude } = &written.pipeline.from else { return };
-    let (Ok(wanted), Ok(unwanted)) = (glob_set(include), glob_set(exclude)) else { return };
-    for store in writers(written).map(|writer| writer.store).chain([state]) {
-        let Place::Sqlite(file) = &store.place else { continue };
-        let Some(at) = overlap::inside(file, folder) else { continue };
-        if (include.is_empty() || wanted.is_match(&at)) && !unwanted.is_match(&at) {
-            let message = format!("`{}` would read the database it writes: {at}", written.pipeline.name);
-            let parent = at.rsplit_once('/').map_or_else(|| format!("{at}*"), |(dir, _)| format!("{dir}/**"));
-            problems.add_with(&written.from, message, [format!("add exclude = [\"{parent}\"]")]);
-        }
-    }
+/// The first database that lies in the source folder and is not left out of it.
+fn database_read<'s>(
+    spots: impl Iterator<Item = &'s Spot>,
+    folder: &Path,
+    include: &[String],
+    exclude: &[String],
+) -> Option<String> {
+    let (wanted, unwanted) = (glob_set(include).ok()?, glob_set(exclude).ok()?);
+    let source = Spot::folder(folder);
+    let read = |at: &String| (include.is_empty() || wanted.is_match(at)) && !unwanted.is_match(at);
+    spots.filter(|spot| matches!(spot, Spot::File(_))).filter_map(|spot| spot.inside(&source)).find(read)
+}
+
+/// Such a database changes with every run, so every run would find a change.
+fn reads_a_database(written: &Written, at: &str, problems: &Problems<'_>) {
+    let message = format!("`{}` would read the database it writes: {at}", written.pipeline.name);
+    let pattern = at.rsplit_once('/').map_or_else(|| format!("{at}*"), |(folder, _)| format!("{folder}/**"));
+    problems.add_with(&written.from, message, [format!("add exclude = [\"{pattern}\"]")]);
 }

@@ -22,6 +22,8 @@ pub enum Value {
     Date,
     List(Vec<Node>),
     Table(Vec<Entry>),
+    /// A string whose variables could not be filled in. That is said already; readers keep quiet about it.
+    Unfilled,
 }
 
 impl Value {
@@ -42,13 +44,26 @@ pub fn read(problems: &Problems<'_>, env: Env<'_>) -> Option<Node> {
         Ok(document) => document,
         Err(error) => {
             let end = problems.text().len();
-            let message = error.message().lines().collect::<Vec<_>>().join(", ");
-            problems.add(&error.span().unwrap_or(end..end), message);
+            let span = error.span().unwrap_or(end..end);
+            problems.add(&span, syntax(problems.text(), &span, error.message()));
             return None;
         }
     };
     let value = Value::Table(entries(document.as_table(), problems, env));
     Some(Node { span: 0..0, value })
+}
+
+/// What the parser says, in plainer words where it is at a loss.
+fn syntax(text: &str, span: &Span, message: &str) -> String {
+    let written = text.get(span.clone()).unwrap_or_default();
+    if message.starts_with("duplicate key") && !written.is_empty() {
+        return format!("`{written}` is given twice");
+    }
+    let line = text.get(..span.start).unwrap_or_default().rsplit('\n').next().unwrap_or_default();
+    if written.trim().is_empty() && line.trim_end().ends_with('=') {
+        return "there is no value behind the `=`".to_owned();
+    }
+    format!("this is not TOML: {}", message.lines().collect::<Vec<_>>().join(", "))
 }
 
 fn entries(table: &dyn TableLike, problems: &Problems<'_>, env: Env<'_>) -> Vec<Entry> {
@@ -113,7 +128,7 @@ fn string(text: &str, span: &Span, problems: &Problems<'_>, env: Env<'_>) -> Val
             } else {
                 problems.add(&place, unfilled.why);
             }
-            Value::Text { text: String::new(), filled: true }
+            Value::Unfilled
         }
     }
 }

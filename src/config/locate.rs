@@ -2,7 +2,7 @@
 //!
 //! Problems are collected, not returned one by one: a person fixes several at once. No excerpt shows a secret.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt::Write as _;
 use std::ops::Range;
 use std::path::Path;
@@ -15,6 +15,8 @@ pub type Span = Range<usize>;
 
 /// Problems shown at once; more would scroll the first out of sight.
 const SHOWN_MAX: usize = 5;
+/// Problems remembered, to be sorted before they are shown; the rest are only counted.
+const KEPT_MAX: usize = 1_000;
 /// Characters of a line that an excerpt shows; a longer line is cut around the caret.
 const EXCERPT_MAX: usize = 100;
 
@@ -29,11 +31,12 @@ pub struct Problems<'t> {
     file: String,
     text: &'t str,
     found: RefCell<Vec<Problem>>,
+    count: Cell<usize>,
 }
 
 impl<'t> Problems<'t> {
     pub fn new(file: &Path, text: &'t str) -> Self {
-        Problems { file: file.display().to_string(), text, found: RefCell::new(Vec::new()) }
+        Problems { file: file.display().to_string(), text, found: RefCell::default(), count: Cell::new(0) }
     }
 
     pub fn text(&self) -> &'t str {
@@ -46,11 +49,14 @@ impl<'t> Problems<'t> {
 
     pub fn add_with<const N: usize>(&self, span: &Span, message: impl Into<String>, notes: [String; N]) {
         let problem = Problem { span: span.clone(), message: message.into(), notes: notes.into() };
-        self.found.borrow_mut().push(problem);
+        self.count.set(self.count.get() + 1);
+        if self.count.get() <= KEPT_MAX {
+            self.found.borrow_mut().push(problem);
+        }
     }
 
     pub fn none(&self) -> bool {
-        self.found.borrow().is_empty()
+        self.count.get() == 0
     }
 
     /// The line a span begins on, counted from 1.
@@ -67,8 +73,8 @@ impl<'t> Problems<'t> {
         found.sort_by_key(|problem| problem.span.start);
         let mut shown: Vec<String> =
             found.iter().take(SHOWN_MAX).map(|problem| self.render(problem)).collect();
-        if found.len() > SHOWN_MAX {
-            shown.push(format!("… and {} more", found.len() - SHOWN_MAX));
+        if self.count.get() > SHOWN_MAX {
+            shown.push(format!("… and {} more", self.count.get() - SHOWN_MAX));
         }
         Some(Error::new(Kind::Config, shown.join("\n\n")))
     }

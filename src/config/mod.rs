@@ -128,16 +128,17 @@ fn read(problems: &Problems<'_>, file: &Path, env: &dyn Fn(&str) -> Option<Strin
         }
     }
     let state = state?;
+    let spot = overlap::Spot::of(&state);
     check::state_can_hold(&state, state_field.span(), problems);
     if let Some(field) = top.take("stores") {
         for (name, spec) in stores.iter().filter(|(name, _)| state_field.as_text() != Some(name)) {
             let span = field.at(name).map_or(0..0, |field| field.span().clone());
-            check::apart_from_state(spec, &state, &span, problems);
+            check::apart_from_state(spec, &spot, &span, problems);
         }
     }
     // Checks between parts make sense only when each part does.
     if problems.none() {
-        check::pipelines(&written, &state, problems);
+        check::pipelines(&written, &spot, problems);
     }
     let pipelines = written.into_iter().map(|written| {
         let mut pipeline = written.pipeline;

@@ -6,37 +6,69 @@ use std::path::{Component, Path, PathBuf};
 
 use super::model::{Place, StoreSpec};
 
-/// Whether a key of one store can be the same thing as a key of the other.
-pub fn stores(one: &StoreSpec, other: &StoreSpec) -> bool {
-    match (&one.place, &other.place) {
-        (Place::Memory, Place::Memory) => one.name == other.name,
-        (Place::Sqlite(a), Place::Sqlite(b)) => true_path(a) == true_path(b),
-        (Place::Folder(a), Place::Folder(b)) => folders(a, b),
-        (Place::S3 { bucket: a, prefix: pa }, Place::S3 { bucket: b, prefix: pb }) => {
-            a == b
-                && one.options.get("endpoint") == other.options.get("endpoint")
-                && (below(pa, pb) || below(pb, pa))
-        }
-        _ => false,
-    }
+/// A place as it is compared. Made once per store: following links asks the file system.
+#[derive(Debug)]
+pub enum Spot {
+    /// Memory has no address; the name is all there is.
+    Memory(String),
+    File(PathBuf),
+    Folder(PathBuf),
+    Objects {
+        endpoint: Option<String>,
+        bucket: String,
+        prefix: String,
+    },
 }
 
-fn folders(a: &Path, b: &Path) -> bool {
-    let (a, b) = (true_path(a), true_path(b));
-    a.starts_with(&b) || b.starts_with(&a)
+impl Spot {
+    pub fn of(store: &StoreSpec) -> Self {
+        match &store.place {
+            Place::Memory => Spot::Memory(store.name.clone()),
+            Place::Sqlite(file) => Spot::File(true_path(file)),
+            Place::Folder(folder) => Spot::folder(folder),
+            Place::S3 { bucket, prefix } => Spot::Objects {
+                endpoint: store.options.get("endpoint").cloned(),
+                bucket: bucket.clone(),
+                prefix: prefix.clone(),
+            },
+        }
+    }
+
+    pub fn folder(folder: &Path) -> Self {
+        Spot::Folder(true_path(folder))
+    }
+
+    /// Whether a key of one can be the same thing as a key of the other, or one holds the other's file.
+    pub fn meets(&self, other: &Spot) -> bool {
+        match (self, other) {
+            (Spot::Memory(a), Spot::Memory(b)) => a == b,
+            (Spot::File(a), Spot::File(b)) => a == b,
+            (Spot::File(file), Spot::Folder(folder)) | (Spot::Folder(folder), Spot::File(file)) => {
+                file.starts_with(folder)
+            }
+            (Spot::Folder(a), Spot::Folder(b)) => a.starts_with(b) || b.starts_with(a),
+            (
+                Spot::Objects { endpoint: ea, bucket: a, prefix: pa },
+                Spot::Objects { endpoint: eb, bucket: b, prefix: pb },
+            ) => ea == eb && a == b && (below(pa, pb) || below(pb, pa)),
+            _ => false,
+        }
+    }
+
+    /// Where this is below a folder, with `/` between names; `None` when it is elsewhere.
+    pub fn inside(&self, folder: &Spot) -> Option<String> {
+        let (Spot::File(path) | Spot::Folder(path), Spot::Folder(folder)) = (self, folder) else {
+            return None;
+        };
+        let rest = path.strip_prefix(folder).ok()?;
+        let names: Vec<_> = rest.components().map(|part| part.as_os_str().to_string_lossy()).collect();
+        Some(names.join("/"))
+    }
 }
 
 /// Object prefixes are cut at slashes: `a` holds `a/b` but not `ab`.
 fn below(inner: &str, outer: &str) -> bool {
     outer.is_empty() || inner == outer || inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('/'))
-}
-
-/// Where a file or folder is below a folder, with `/` between names; `None` when it is elsewhere.
-pub fn inside(path: &Path, folder: &Path) -> Option<String> {
-    let (path, folder) = (true_path(path), true_path(folder));
-    let rest = path.strip_prefix(&folder).ok()?;
-    let names: Vec<_> = rest.components().map(|part| part.as_os_str().to_string_lossy()).collect();
-    Some(names.join("/"))
 }
 
 /// The absolute path with links followed as far as it exists and `..` taken out of the rest.
@@ -75,7 +107,8 @@ mod tests {
         let cases = [
             ("sqlite:a.db", "sqlite:./x/../a.db", true),
             ("sqlite:a.db", "sqlite:b.db", false),
-            ("sqlite:a", "file:a", false),
+            ("sqlite:a/x.db", "file:a", true),
+            ("sqlite:a.db", "file:a", false),
             ("file:a", "file:a/b", true),
             ("file:a/", "file:a", true),
             ("file:a", "file:ab", false),
@@ -87,8 +120,9 @@ mod tests {
             ("memory:", "memory:", true),
         ];
         for (one, other, same) in cases {
-            let (a, b) = (store_spec(one, None).unwrap(), store_spec(other, None).unwrap());
-            assert_eq!((stores(&a, &b), stores(&b, &a)), (same, same), "{one} and {other}");
+            let spot = |url| Spot::of(&store_spec(url, None).unwrap());
+            let (a, b) = (spot(one), spot(other));
+            assert_eq!((a.meets(&b), b.meets(&a)), (same, same), "{one} and {other}");
         }
     }
 
@@ -98,14 +132,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("real")).unwrap();
         std::os::unix::fs::symlink(folder.path().join("real"), folder.path().join("link")).unwrap();
-        let at = |name: &str| Place::Sqlite(folder.path().join(name));
-        let spec = |place| StoreSpec {
-            name: String::new(),
-            place,
-            secrets: std::collections::BTreeMap::new(),
-            options: std::collections::BTreeMap::new(),
+        let spot = |url: &str| {
+            Spot::of(&store_spec(&url.replace('~', folder.path().to_str().unwrap()), None).unwrap())
         };
-        assert!(stores(&spec(at("real/new.db")), &spec(at("link/new.db"))));
-        assert_eq!(inside(&folder.path().join("link/a/b"), &folder.path().join("real")).unwrap(), "a/b");
+        assert!(spot("sqlite:~/real/new.db").meets(&spot("sqlite:~/link/new.db")));
+        assert_eq!(spot("sqlite:~/link/a/b").inside(&spot("file:~/real")).unwrap(), "a/b");
     }
 }

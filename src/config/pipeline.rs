@@ -6,7 +6,7 @@ use super::locate::{Span, nearest};
 use super::model::{CONCURRENCY, DAYS_30, Drift, Guard, Heal, Journal, Pipeline, ShapeSpec, Then};
 use super::reader::{Field, Keys, Reader};
 use super::source::{self, Around};
-use super::unbuilt::NOT_YET;
+use super::unbuilt::{NOT_YET, is_unbuilt};
 use super::{follow, shape, store, values};
 
 pub const KEYS: Keys = &[
@@ -92,8 +92,8 @@ pub fn read(name: &str, field: &Field<'_>, around: &Around<'_>) -> Option<Writte
 }
 
 fn target(field: &Field<'_>, around: &Around<'_>) -> Option<super::model::StoreSpec> {
-    if field.at("tables").is_some() {
-        field.wrong(format!("a store of `tables` {NOT_YET}"));
+    if let Some(word) = field.keys().find(|key| is_unbuilt("into", key)) {
+        field.wrong(format!("a store of `{word}` {NOT_YET}"));
         return None;
     }
     store::used(field, around.stores, around.base)

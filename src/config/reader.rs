@@ -107,6 +107,9 @@ impl<'n> Field<'n> {
 
     /// "`batch` takes a whole number, found the string "x"".
     pub fn unexpected<T>(&self, expected: &str) -> Option<T> {
+        if matches!(self.node.value, Value::Unfilled) {
+            return None;
+        }
         self.wrong(format!("`{}` takes {expected}, found {}", self.key(), self.found()));
         None
     }
@@ -121,6 +124,7 @@ impl<'n> Field<'n> {
             Value::Date => "a date".to_owned(),
             Value::List(_) => "a list".to_owned(),
             Value::Table(_) => "a table".to_owned(),
+            Value::Unfilled => "nothing".to_owned(),
         }
     }
 
@@ -138,15 +142,9 @@ impl<'n> Field<'n> {
 
     pub fn text(&self, expected: &str) -> Option<&'n str> {
         match self.as_text() {
-            Some("") if !self.filled_by_nothing() => self.unexpected(expected),
+            None | Some("") => self.unexpected(expected),
             Some(text) => Some(text),
-            None => self.unexpected(expected),
         }
-    }
-
-    /// An empty string whose variable is already a problem of its own.
-    fn filled_by_nothing(&self) -> bool {
-        !self.problems.none() && matches!(&self.node.value, Value::Text { filled: true, .. })
     }
 
     pub fn boolean(&self) -> Option<bool> {
@@ -223,7 +221,7 @@ impl<'n> Field<'n> {
 
     fn variable(&self) -> Option<String> {
         let name = self.text("the name of a variable")?;
-        if redact::is_variable_name(name) || self.filled_by_nothing() {
+        if redact::is_variable_name(name) {
             return Some(name.to_owned());
         }
         let note =
@@ -306,7 +304,10 @@ impl<'n> Field<'n> {
         if self.path.is_empty() && is_unbuilt("section", key) {
             return self.problems.add(&entry.span, format!("`{key}` {NOT_YET}"));
         }
-        let expected = format!("expected one of: {}", listed(keys));
+        let expected = match keys {
+            [] => "it takes no keys".to_owned(),
+            keys => format!("expected one of: {}", listed(keys)),
+        };
         let known = keys.iter().any(|known| known.strip_suffix("_env") == Some(key));
         if redact::names_a_secret(key) && (known || !keys.contains(&key)) {
             let message = format!("`{key}` {place} would hold a secret; this file must not");

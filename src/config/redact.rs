@@ -71,17 +71,17 @@ pub fn mask_line(line: &str, from: usize, to: usize) -> (Vec<char>, usize, usize
     let (mut shown, mut shown_from, mut shown_to) = (Vec::new(), None, None);
     let mut until = 0;
     for (at, c) in line.char_indices() {
-        if let Some(range) = hidden.iter().find(|range| range.contains(&at)) {
-            if range.start >= until {
-                shown.extend(MASK.chars());
-            }
-            until = until.max(range.end);
-        }
         if at >= from && shown_from.is_none() {
             shown_from = Some(shown.len());
         }
         if at >= to && shown_to.is_none() {
             shown_to = Some(shown.len());
+        }
+        if let Some(range) = hidden.iter().find(|range| range.contains(&at)) {
+            if range.start >= until {
+                shown.extend(MASK.chars());
+            }
+            until = until.max(range.end);
         }
         if at >= until {
             shown.push(c);
@@ -146,9 +146,20 @@ fn hidden_values(line: &str) -> Vec<Range<usize>> {
         let misplaced = name.ends_with("_env") && !text.is_empty() && !is_variable_name(text);
         if !value.is_empty() && (names_a_secret(name) || misplaced) {
             hidden.push(value);
+        } else if name == "webhook" {
+            hidden.extend(path_in(line, value));
         }
     }
     hidden
+}
+
+/// The path of a web hook, which may be its secret.
+fn path_in(line: &str, value: Range<usize>) -> Option<Range<usize>> {
+    let host = value.start + line[value.clone()].find("://")? + 3;
+    let slash = host + line[host..value.end].find('/')?;
+    let quoted = line[..value.end].ends_with(['"', '\'']);
+    let end = if quoted { value.end - 1 } else { value.end };
+    (slash + 1 < end).then_some(slash + 1..end)
 }
 
 /// The value behind an equals sign: a quoted string on this line, or the rest of it.
@@ -220,6 +231,8 @@ mod tests {
             let shown: String = shown.into_iter().collect();
             assert!(!shown.contains("hunter2"), "{shown}");
         }
+        let (hook, ..) = mask_line("{ webhook = \"https://h/T0/hunter2\", x = 1 }", 0, 1);
+        assert_eq!(hook.into_iter().collect::<String>(), "{ webhook = \"https://h/***\", x = 1 }");
         let (plain, ..) = mask_line("token_env = \"GITHUB_TOKEN\"", 0, 1);
         assert_eq!(plain.into_iter().collect::<String>(), "token_env = \"GITHUB_TOKEN\"");
     }

@@ -13,6 +13,7 @@ use crate::error::{Error, Kind, Result};
 
 /// One kind of store.
 struct Scheme {
+    /// With its colon.
     name: &'static str,
     /// How its URL is written.
     form: &'static str,
@@ -22,10 +23,10 @@ struct Scheme {
 }
 
 const SCHEMES: [Scheme; 4] = [
-    Scheme { name: "sqlite", form: "sqlite:PATH", keys: &["url"], place: sqlite },
-    Scheme { name: "file", form: "file:PATH", keys: &["url"], place: folder },
-    Scheme { name: "s3", form: "s3://BUCKET/PREFIX", keys: S3_KEYS, place: s3 },
-    Scheme { name: "memory", form: "memory:", keys: &["url"], place: memory },
+    Scheme { name: "sqlite:", form: "sqlite:PATH", keys: &["url"], place: sqlite },
+    Scheme { name: "file:", form: "file:PATH", keys: &["url"], place: folder },
+    Scheme { name: "s3:", form: "s3://BUCKET/PREFIX", keys: S3_KEYS, place: s3 },
+    Scheme { name: "memory:", form: "memory:", keys: &["url"], place: memory },
 ];
 
 pub const S3_KEYS: Keys = &[
@@ -85,8 +86,9 @@ fn by_url(text: &str, base: &Base) -> Result<StoreSpec, Refused> {
         if is_unbuilt("store", scheme) {
             return Err(refuse(format!("the store `{scheme}:` {NOT_YET}")));
         }
-        let meant = suggestion(scheme, SCHEMES.iter().map(|kind| kind.name));
-        return Err(refuse(format!("there is no kind of store `{}:`{meant}", repeated(scheme))));
+        let scheme = format!("{scheme}:");
+        let meant = suggestion(&scheme, SCHEMES.iter().map(|kind| kind.name));
+        return Err(refuse(format!("there is no kind of store `{}`{meant}", repeated(&scheme))));
     };
     let takes_query = kind.keys.len() > 1;
     let (rest, query) = match rest.split_once('?') {
@@ -109,8 +111,7 @@ fn by_url(text: &str, base: &Base) -> Result<StoreSpec, Refused> {
 }
 
 fn scheme_of(url: &str) -> Option<&'static Scheme> {
-    let (scheme, _) = url.split_once(':')?;
-    SCHEMES.iter().find(|kind| kind.name == scheme)
+    SCHEMES.iter().find(|kind| url.starts_with(kind.name))
 }
 
 /// The keys that are neither the URL nor a secret.
@@ -137,8 +138,11 @@ pub fn named(name: &str, field: &Field<'_>, base: &Base) -> Option<StoreSpec> {
     let spec = if field.is_table() {
         table(field, base)
     } else {
-        let url = field.text("the URL of a store")?;
-        accept(field, by_url(url, base))
+        let expected = format!("the URL of a store ({})", forms());
+        match field.text(&expected)? {
+            url if url.contains(':') => accept(field, by_url(url, base)),
+            _ => field.unexpected(&expected),
+        }
     }?;
     Some(StoreSpec { name: name.to_owned(), ..spec })
 }
@@ -192,6 +196,12 @@ fn check_option(key: &str, value: &str) -> Result<(), String> {
     let web = value.starts_with("http://") || value.starts_with("https://");
     if key == "endpoint" && !web {
         return Err("`endpoint` takes a URL that begins with http:// or https://".to_owned());
+    }
+    // It would be shown wherever the store is.
+    if key == "endpoint" && value.contains('@') {
+        return Err(
+            "`endpoint` takes no user and password; use `access_key_env` and `secret_key_env`".to_owned()
+        );
     }
     if value.is_empty() { Err(format!("`{key}` is empty")) } else { Ok(()) }
 }

@@ -9,12 +9,12 @@ const VALID: &str = r#"
 store = "sqlite:.trueup/state.db"
 [stores]
 kv = "sqlite:kv.db"
-r2 = { url = "s3://bucket/p", endpoint = "http://h", token = "hunter2", secret_key_env = "KEY" }
+r2 = { url = "s3://bucket/p", endpoint = "http://h", secret_key_env = "KEY" }
 [pipelines.f]
 from = { files = "${FOLDER:-in}", include = ["**/*.md"] }
 as = "raw"
 into = "kv"
-then = [{ export = "r2" }, { webhook = "https://h/hunter2", timeout = "5s" }, { command = ["a", "b"] }]
+then = [{ export = "r2" }, { webhook = "https://h/x", timeout = "5s" }, { command = ["a", "b"] }]
 when = "0 16 * * *"
 tz = "Europe/Oslo"
 guard = { max_delete = "30%", above = 10 }
@@ -69,6 +69,11 @@ fn mutated() -> impl Strategy<Value = String> {
         }
         chars.into_iter().collect()
     })
+}
+
+#[test]
+fn what_is_broken_below_was_whole() {
+    parse(VALID).unwrap();
 }
 
 proptest! {

@@ -1,6 +1,6 @@
 //! Configs that hold, and what they come to.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use trueup::config::{self, Config, From, Guard, Heal, Limit, Pipeline, Place, ShapeSpec, Then, recipe};
@@ -152,7 +152,7 @@ fn paths_begin_at_the_folder_of_the_file() {
     assert_eq!(config.stores["a"].place, Place::Sqlite("some/where/x/kv.db".into()));
     assert_eq!(config.stores["b"].place, Place::Folder("/abs/o".into()));
     assert!(
-        matches!(&config.pipelines["f"].from, From::Files { folder, .. } if *folder == PathBuf::from("some/where"))
+        matches!(&config.pipelines["f"].from, From::Files { folder, .. } if folder == Path::new("some/where"))
     );
 }
 

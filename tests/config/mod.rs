@@ -1,5 +1,7 @@
 //! The config file: what it means, and what is said about one that cannot be meant.
 
+mod bad;
+mod docs;
 mod fuzz;
 mod good;
 
