@@ -2,3 +2,4 @@
 #![allow(clippy::unwrap_used)] // a test that cannot unwrap has failed, which is what unwrap says
 
 mod support;
+mod systems;

@@ -98,7 +98,10 @@ pub enum Expect {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Op {
-    Put { value: Bytes, fingerprint: Option<Fingerprint> },
+    Put {
+        value: Bytes,
+        fingerprint: Option<Fingerprint>,
+    },
     Delete,
     /// Only a condition, no write. Allowed in `Mode::All` only.
     Check,

@@ -1,0 +1,3 @@
+//! Articles as Markdown files.
+
+pub mod html;
