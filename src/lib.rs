@@ -8,9 +8,11 @@
 pub mod clock;
 pub mod config;
 pub mod error;
+pub mod pipeline;
 pub mod record;
 pub mod retry;
 pub mod secret;
 pub mod shape;
 pub mod source;
+pub mod state;
 pub mod store;

@@ -66,6 +66,17 @@ pub enum Absent {
     Keep,
 }
 
+/// A new entry's key is already taken in the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Existing {
+    /// It is foreign: hold the entry until a person adopts the key.
+    Hold,
+    /// The shape owns its key pattern: take it over, compare, replace if it differs.
+    Replace,
+    /// The shape owns its key pattern, and what exists stays as it is.
+    Skip,
+}
+
 pub trait Shape: Send + Sync {
     fn name(&self) -> &'static str;
 
@@ -78,8 +89,8 @@ pub trait Shape: Send + Sync {
     /// Keys this shape writes are `key_prefix + identity`, if that is so for every identity.
     fn key_prefix(&self) -> Option<&str>;
 
-    /// It owns its key pattern: what is already there is taken over, not held as foreign.
-    fn adopts(&self) -> bool;
+    /// What to do about a key that already holds something trueup did not write.
+    fn existing(&self) -> Existing;
 
     fn identify(&self, entry: &Entry) -> Result<Identified>;
 

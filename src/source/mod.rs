@@ -8,7 +8,9 @@ use crate::error::{Error, Result};
 use crate::record::{Body, Entry, Scope};
 
 pub mod files;
+pub mod globs;
 pub mod store;
+pub mod walk;
 
 /// Where each scope was left off; written by an earlier, fully applied run.
 pub type Cursors = BTreeMap<String, String>;
@@ -54,6 +56,11 @@ pub trait Source: Send + Sync {
     /// The entry id the scope hangs from, if it is a child scope: when that entry is gone, so is all in the scope.
     fn owner(&self, _scope: &str) -> Option<String> {
         None
+    }
+
+    /// Whether some scopes hang from entries at all.
+    fn has_owners(&self) -> bool {
+        false
     }
 
     /// Send every event. An error means the source as a whole could not be read: the run fails, nothing is absent.
@@ -119,6 +126,7 @@ impl Sink {
     }
 
     /// The same channel for another thread; both must be flushed.
+    #[must_use]
     pub fn fork(&self) -> Sink {
         Sink { batch: Vec::with_capacity(BATCH), sender: self.sender.clone() }
     }

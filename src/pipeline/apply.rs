@@ -1,0 +1,339 @@
+//! Applying a plan, batch by batch. Each batch is intended in state before it is written to the store and settled
+//! in state after; settling one batch and intending the next share a transaction, and run beside the write in
+//! between. This is the only place that writes to a target.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use super::decide::{Plan, count_held, held_item};
+use super::plan::{Reader, Step};
+use super::prepare::{Preparer, Ready, Settled, Write, is_systemic};
+use super::settle::{self, Arrived};
+use super::{Ask, Pipeline};
+use crate::error::{Error, Fault, Kind, Result};
+use crate::retry::{self, Patience, Verdict};
+use crate::state::held::HeldItem;
+use crate::state::journal::{Change, Late, OpenBatch};
+use crate::state::{Report, item, keys};
+use crate::store::{Item, Mode, Outcome};
+
+/// What applying found out beyond the report's counts.
+#[derive(Default)]
+pub struct Applied {
+    /// Conflicts met on the way, to be held.
+    pub held: Vec<HeldItem>,
+    pub failed_scopes: Vec<String>,
+    /// Entries found unusable.
+    pub parked: HashSet<String>,
+    /// Bytes of journal written, for retention.
+    pub journal_bytes: u64,
+}
+
+/// A batch whose intents are (about to be) in state.
+struct Batch {
+    number: u32,
+    writes: Vec<Write>,
+    /// State items that need no write to the store.
+    aside: Vec<Item>,
+}
+
+pub struct Applier<'a> {
+    pub line: &'a Pipeline,
+    pub ask: &'a Ask,
+    pub preparer: Preparer<'a>,
+    pub report: &'a mut Report,
+    pub applied: Applied,
+    next_number: u32,
+    size: usize,
+}
+
+impl<'a> Applier<'a> {
+    pub fn new(line: &'a Pipeline, ask: &'a Ask, preparer: Preparer<'a>, report: &'a mut Report) -> Self {
+        // A batch's settlement, up to three state items each, must fit one atomic write of the state.
+        let by_state = line.state.store().caps().atomic_max.saturating_sub(8) / 4;
+        let size = line.batch.unwrap_or_else(|| line.store.caps().bulk_max.min(BATCH_MAX)).clamp(1, by_state.max(1));
+        Applier { line, ask, preparer, report, applied: Applied::default(), next_number: 0, size }
+    }
+
+    /// Puts before deletes: what moves is never gone in between.
+    pub async fn all(&mut self, plan: &mut Plan) -> Result<()> {
+        self.phase(plan.steps.read()?, |step| step.change() != Some(Change::Delete)).await?;
+        self.phase(plan.steps.read()?, |step| step.change() == Some(Change::Delete)).await
+    }
+
+    /// Three things at once: the store writes batch *k*, the state settles *k−1* and intends *k+1*, and *k+2* is
+    /// rendered.
+    async fn phase(&mut self, mut steps: Reader<'_, Step>, belongs: impl Fn(&Step) -> bool) -> Result<()> {
+        let mut settled: Vec<Item> = Vec::new();
+        let mut current = self.prepare(&mut steps, &belongs).await?;
+        if let Some(first) = &current {
+            self.commit(self.intend(first)?).await?;
+        }
+        let mut next = self.prepare(&mut steps, &belongs).await?;
+        while let Some(batch) = current {
+            let mut state_items = std::mem::take(&mut settled);
+            if let Some(next) = &next {
+                state_items.extend(self.intend(next)?);
+            }
+            let taken = self.take(&mut steps, &belongs)?;
+            let number = self.next_number;
+            let (written, committed, ready) = tokio::join!(
+                write(self.line, &batch.writes),
+                self.line.state.commit(state_items),
+                self.preparer.batch(number, taken.unwrap_or_default()),
+            );
+            let outcome = self.tally(&batch, written)?;
+            settled = outcome;
+            if let Err(error) = committed.and(ready.as_ref().map(drop).map_err(copy)) {
+                // Keep what is known before giving up: the store has this batch.
+                self.line.state.commit(settled).await?;
+                return Err(error);
+            }
+            if let Some(error) = self.stopped() {
+                self.line.state.commit(settled).await?;
+                return self.hand_back(next, error).await;
+            }
+            current = next;
+            next = self.sort_out(ready?)?;
+        }
+        self.commit(settled).await
+    }
+
+    async fn commit(&mut self, items: Vec<Item>) -> Result<()> {
+        self.line.state.commit(items).await
+    }
+
+    /// The batch after this one was intended but will not be written: say so, so that nobody looks for it.
+    async fn hand_back(&mut self, next: Option<Batch>, error: Error) -> Result<()> {
+        if let Some(next) = next {
+            let exceptions: Vec<(u32, Late)> = (0u32..).zip(&next.writes).map(|(i, _)| (i, Late::Dropped)).collect();
+            let run = &self.report.id;
+            let mut items = vec![item(keys::outcomes(&self.line.name, run, next.number), &exceptions)?];
+            items.push(Item::delete(keys::open_batch(&self.line.name, run, next.number)));
+            self.line.state.commit(items).await?;
+        }
+        Err(error)
+    }
+
+    fn stopped(&self) -> Option<Error> {
+        if let Some(kind) = self.report.cause {
+            return Some(Error::new(kind, "the store could not be written"));
+        }
+        self.ask.stop.is_set().then(|| Error::new(Kind::Canceled, "stopped by request"))
+    }
+
+    fn take(&mut self, steps: &mut Reader<'_, Step>, belongs: impl Fn(&Step) -> bool) -> Result<Option<Vec<Step>>> {
+        let mut taken = Vec::new();
+        for step in steps.by_ref() {
+            let step = step?;
+            if belongs(&step) {
+                taken.push(step);
+                if taken.len() == self.size {
+                    break;
+                }
+            }
+        }
+        Ok((!taken.is_empty()).then_some(taken))
+    }
+
+    async fn prepare(&mut self, steps: &mut Reader<'_, Step>, belongs: impl Fn(&Step) -> bool) -> Result<Option<Batch>> {
+        let Some(taken) = self.take(steps, belongs)? else { return Ok(None) };
+        let ready = self.preparer.batch(self.next_number, taken).await?;
+        self.sort_out(ready)
+    }
+
+    /// Count what is settled without a write; the rest becomes a batch.
+    fn sort_out(&mut self, ready: Vec<Ready>) -> Result<Option<Batch>> {
+        if ready.is_empty() {
+            return Ok(None);
+        }
+        let mut batch = Batch { number: self.next_number, writes: Vec::new(), aside: Vec::new() };
+        self.next_number += 1;
+        for one in ready {
+            match one {
+                Ready::Write(write) => batch.writes.push(*write),
+                Ready::Settled { scope, how, items } => {
+                    batch.aside.extend(items);
+                    self.report.count(&scope, |counts| match how {
+                        Settled::Unchanged => counts.unchanged += 1,
+                        Settled::Skipped => counts.skipped += 1,
+                    });
+                }
+                Ready::Parked { entry, parked } => {
+                    self.report.warn(format!("{entry}: {}", parked.why));
+                    self.report.count(&parked.scope, |counts| counts.skipped += 1);
+                    batch.aside.push(item(keys::parked_item(&self.line.name, &entry), &parked)?);
+                    self.applied.parked.insert(entry);
+                }
+                Ready::Failed { scope, fault } => self.fail(&scope, fault),
+                Ready::Held(held) => self.hold(held),
+            }
+        }
+        Ok(Some(batch))
+    }
+
+    fn fail(&mut self, scope: &str, fault: Fault) {
+        self.report.error(fault);
+        self.report.count(scope, |counts| counts.failed += 1);
+        self.applied.failed_scopes.push(scope.to_owned());
+    }
+
+    fn hold(&mut self, held: HeldItem) {
+        count_held(self.report, &held, false);
+        self.applied.held.push(held);
+    }
+
+    /// State items that announce a batch.
+    fn intend(&self, batch: &Batch) -> Result<Vec<Item>> {
+        let mut items = batch.aside.clone();
+        if batch.writes.is_empty() {
+            return Ok(items);
+        }
+        let (pipeline, run) = (&self.line.name, &self.report.id);
+        items.extend(batch.writes.iter().filter_map(|write| write.blob.clone()));
+        dedup_by_key(&mut items);
+        let intents: Vec<_> = batch.writes.iter().map(|write| &write.intent).collect();
+        items.push(item(keys::journal(pipeline, run, batch.number), &intents)?);
+        items.push(item(keys::open_batch(pipeline, run, batch.number), &OpenBatch { only: None })?);
+        if batch.number == 0 {
+            items.push(item(keys::weight(pipeline, run), &0_u64)?);
+        }
+        Ok(items)
+    }
+
+    /// Count the outcomes and say what state has to learn.
+    fn tally(&mut self, batch: &Batch, written: Written) -> Result<Vec<Item>> {
+        if batch.writes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut arrived = Arrived::new(self.line, &self.report.id, batch.number);
+        for (index, (write, outcome)) in (0u32..).zip(batch.writes.iter().zip(written.outcomes)) {
+            match outcome {
+                Ok(outcome) => self.tally_one(index, write, outcome, written.retried, &mut arrived)?,
+                Err(error) => {
+                    let fault = Fault::of(&error).at_key(write.intent.key());
+                    // Nobody knows whether it arrived: the intent stays open until the store is asked.
+                    if is_systemic(error.kind()) { arrived.unknown(index) } else { arrived.failed(index, &fault) }
+                    self.fail(&write.scope, fault);
+                }
+            }
+        }
+        if let Some(error) = written.given_up {
+            self.report.cause = Some(error.kind());
+        }
+        self.applied.journal_bytes += batch.writes.iter().map(settle::weight).sum::<u64>();
+        self.ask.progress.advance(batch.writes.len() as u64);
+        arrived.items()
+    }
+
+    fn tally_one(&mut self, index: u32, write: &Write, outcome: Outcome, retried: bool, arrived: &mut Arrived<'_>) -> Result<()> {
+        match outcome {
+            Outcome::Applied(version) => {
+                self.report.writes += 1;
+                self.count(write);
+                arrived.landed(write, version, self.preparer.release(&write.step))
+            }
+            Outcome::AlreadySo(version) => {
+                // After a retry it was most likely we who made it so.
+                let ours = retried || write.intent.change == Change::Delete;
+                if ours {
+                    self.count(write);
+                } else {
+                    self.report.count(&write.scope, |counts| counts.unchanged += 1);
+                    arrived.already_so(index);
+                }
+                arrived.landed(write, version, self.preparer.release(&write.step))
+            }
+            Outcome::Conflict(_) | Outcome::Untouched => {
+                arrived.conflict(index);
+                let rule = match write.intent.change {
+                    Change::Add => "foreign: the key holds something trueup did not write",
+                    Change::Update | Change::Delete => "changed in the store while this run was at work",
+                };
+                let foreign = write.intent.change == Change::Add;
+                if let Some(held) = held_item(self.line, &write.step, rule, foreign)? {
+                    self.hold(held);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn count(&mut self, write: &Write) {
+        if write.intent.retire {
+            return;
+        }
+        let missing = write.step.action == super::plan::Action::Change(Change::Update, super::plan::Why::Absent);
+        self.report.count(&write.scope, |counts| match write.intent.change {
+            Change::Add => counts.added += 1,
+            Change::Update if missing => counts.missing += 1,
+            Change::Update => counts.updated += 1,
+            Change::Delete => counts.deleted += 1,
+        });
+    }
+}
+
+/// Items per batch unless the store or the config say otherwise: large enough to share a commit, small enough that
+/// a crash repeats little.
+const BATCH_MAX: usize = 1_000;
+
+struct Written {
+    outcomes: Vec<Result<Outcome>>,
+    /// Some answers came only after a failed attempt.
+    retried: bool,
+    /// The store as a whole could not be written.
+    given_up: Option<Error>,
+}
+
+/// Write a batch, repeating what failed in passing.
+async fn write(line: &Pipeline, writes: &[Write]) -> Written {
+    let mut outcomes: Vec<Option<Result<Outcome>>> = writes.iter().map(|_| None).collect();
+    let mut open: Vec<usize> = (0..writes.len()).collect();
+    let mut attempt = 0;
+    let mut given_up = None;
+    while !open.is_empty() {
+        attempt += 1;
+        let items = open.iter().map(|&index| writes[index].item.clone()).collect();
+        let answers = match line.store.write(items, Mode::Each).await {
+            Ok(answers) => answers,
+            Err(error) => {
+                let answers = open.iter().map(|_| Err(copy(&error))).collect();
+                given_up = Some(error);
+                answers
+            }
+        };
+        let mut again = Vec::new();
+        let mut pause = None;
+        for (&index, answer) in open.iter().zip(answers) {
+            if let Err(error) = &answer
+                && let Verdict::Again { wait_ms } = retry::judge(&patience(line), attempt, error, line.clock.chance())
+            {
+                pause = pause.max(Some(wait_ms));
+                again.push(index);
+            }
+            outcomes[index] = Some(answer);
+        }
+        open = again;
+        if let (Some(wait_ms), false) = (pause, open.is_empty()) {
+            given_up = None;
+            line.clock.sleep(Duration::from_millis(wait_ms)).await;
+        }
+    }
+    let missing = || Err(Error::bug("a store gave no outcome for a write"));
+    let outcomes = outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(missing)).collect();
+    Written { outcomes, retried: attempt > 1, given_up }
+}
+
+fn patience(line: &Pipeline) -> Patience {
+    if line.store.caps().cheap_list { Patience::LOCAL } else { Patience::REQUEST }
+}
+
+/// Errors hold causes that cannot be cloned; kind, text and remedy can.
+fn copy(error: &Error) -> Error {
+    Error::from(&Fault::of(error))
+}
+
+fn dedup_by_key(items: &mut Vec<Item>) {
+    let mut seen = HashSet::new();
+    items.retain(|item| seen.insert(item.key.clone()));
+}

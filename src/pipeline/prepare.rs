@@ -1,0 +1,401 @@
+//! A batch on its way to the store: rendered, with prior values at hand, as intents and conditional writes.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use futures::stream::{self, StreamExt};
+
+use super::decide::held_item;
+use super::parked::Parked;
+use super::plan::{Action, Step};
+use super::{Pipeline, render};
+use crate::config::Heal;
+use crate::error::{Error, Fault, Kind, Result};
+use crate::record::{Entry, Fingerprint, Version};
+use crate::shape::{Absent, Existing, Output, Rendered};
+use crate::state::held::{Decision, HeldItem, Verdict};
+use crate::state::journal::{Change, Intent, PriorBase, PriorValue};
+use crate::state::{Base, Pointer, keys};
+use crate::store::{Expect, Item, Op, Stored};
+
+/// What became of a step before it reached the store.
+pub enum Ready {
+    /// A write with its intent.
+    Write(Box<Write>),
+    /// The store is right; only state learns something.
+    Settled { scope: String, how: Settled, items: Vec<Item> },
+    /// Present but unusable.
+    Parked { entry: String, parked: Parked },
+    Failed { scope: String, fault: Fault },
+    Held(HeldItem),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Settled {
+    Unchanged,
+    Skipped,
+}
+
+pub struct Write {
+    pub scope: String,
+    pub intent: Intent,
+    pub item: Item,
+    pub step: Step,
+    pub pointer: Pointer,
+    /// Large prior values, written before the intent that names them.
+    pub blob: Option<Item>,
+}
+
+/// What is fixed for the run while batches are prepared.
+pub struct Preparer<'a> {
+    pub line: &'a Pipeline,
+    pub run: &'a str,
+    pub decisions: &'a HashMap<String, Decision>,
+    pub parked: &'a HashMap<String, Parked>,
+}
+
+/// A step after rendering, before its prior value is known.
+enum Drafted {
+    Put(Step, Output, Entry),
+    Delete(Step),
+    Done(Ready),
+}
+
+impl Preparer<'_> {
+    /// Render every step, fetch prior values in one go, and build the writes. An error ends the run.
+    pub async fn batch(&self, batch: u32, steps: Vec<Step>) -> Result<Vec<Ready>> {
+        let mut drafts: Vec<Drafted> =
+            stream::iter(steps).map(|step| self.draft(step)).buffered(self.line.concurrency).collect().await;
+        let mut priors = self.priors(&drafts).await?;
+        let mut ready = Vec::with_capacity(drafts.len());
+        for draft in drafts.drain(..) {
+            match draft {
+                Drafted::Done(one) => ready.push(one),
+                Drafted::Delete(step) => {
+                    let prior = priors.remove(&step.key(self.line.shape.key_prefix())?);
+                    ready.push(self.delete(step, prior)?);
+                }
+                Drafted::Put(step, output, entry) => {
+                    ready.extend(self.retire(&step, &output, &mut priors)?);
+                    let prior = priors.remove(&output.key);
+                    ready.push(self.put(step, output, entry, prior)?);
+                }
+            }
+        }
+        self.number(batch, &mut ready);
+        Ok(ready)
+    }
+
+    /// Every write learns its place in the journal, and its baseline record points there.
+    fn number(&self, batch: u32, ready: &mut [Ready]) {
+        let writes = ready.iter_mut().filter_map(|one| match one {
+            Ready::Write(write) => Some(write),
+            _ => None,
+        });
+        for (index, write) in (0u32..).zip(writes) {
+            write.pointer = Pointer { run: self.run.to_owned(), batch, index };
+            if let Some(next) = &mut write.intent.next {
+                next.base.written = write.pointer.clone();
+            }
+        }
+    }
+
+    async fn draft(&self, step: Step) -> Drafted {
+        match step.action {
+            Action::Change(Change::Delete, _) => Drafted::Delete(step),
+            Action::Change(Change::Update, super::plan::Why::Absent) => self.draft_absent(step).await,
+            Action::Restamp if step.after.is_some() => Drafted::Done(self.known_same(&step)),
+            Action::Change(..) | Action::Restamp => match render::render(self.line, &step).await {
+                Ok((Rendered::Put(output), entry)) => Drafted::Put(step, output, entry),
+                Ok((Rendered::Keep(_), entry)) => Drafted::Done(self.keep(&step, &entry)),
+                Ok((Rendered::Skip(why), entry)) => Drafted::Done(park(&step, &entry, why)),
+                Ok((Rendered::NeedBody, _)) => failed(&step, &Error::bug("a body was never given")),
+                Err(error) => failed(&step, &error),
+            },
+        }
+    }
+
+    /// Planning already read the body and found it unchanged.
+    fn known_same(&self, step: &Step) -> Ready {
+        match (&step.entry, step.base()) {
+            (Some(entry), Ok(Some((_, base)))) => {
+                let next = Base { body: entry.version.clone(), scope: step.scope.clone(), ..base.clone() };
+                match self.restamp(step, &base, &next, self.line.shape.stamp(entry), None) {
+                    Ok(ready) => ready,
+                    Err(error) => fail(step, &error),
+                }
+            }
+            _ => fail(step, &Error::bug("nothing to compare with")),
+        }
+    }
+
+    /// Gone from the source, but the shape keeps it, marked.
+    async fn draft_absent(&self, step: Step) -> Drafted {
+        match self.mark_absent(&step).await {
+            Ok(Some(output)) => {
+                let entry = Entry::new(step.identity.clone(), &step.scope.as_str().into(), "");
+                Drafted::Put(step, output, entry)
+            }
+            Ok(None) => {
+                let scope = step.scope;
+                Drafted::Done(Ready::Settled { scope, how: Settled::Unchanged, items: Vec::new() })
+            }
+            Err(error) => failed(&step, &error),
+        }
+    }
+
+    async fn mark_absent(&self, step: &Step) -> Result<Option<Output>> {
+        let Some((_, base)) = step.base()? else { return Ok(None) };
+        let stored = self.line.store.get(&[base.key(&step.identity)]).await?.pop().flatten();
+        let value = stored.as_ref().map(|stored| &*stored.value);
+        let prior = base.prior(&step.identity);
+        Ok(match self.line.shape.absent(&prior, value, self.line.clock.now()) {
+            Absent::Put(output) => Some(output),
+            Absent::Delete | Absent::Keep => None,
+        })
+    }
+
+    /// Older keys of the identity that this one replaces.
+    fn old_keys(step: &Step, output: &Output) -> Result<Vec<String>> {
+        let mut old = output.retire.clone();
+        if let Some((_, base)) = step.base()?
+            && base.key(&step.identity) != output.key
+        {
+            old.push(base.key(&step.identity).to_owned());
+        }
+        Ok(old)
+    }
+
+    fn retire(&self, step: &Step, output: &Output, priors: &mut HashMap<String, Stored>) -> Result<Vec<Ready>> {
+        let old = Self::old_keys(step, output)?.into_iter().filter_map(|key| Some((priors.remove(&key)?, key)));
+        Ok(old
+            .map(|(prior, key)| {
+                let intent = Intent { change: Change::Delete, retire: true, ..self.intent(step, &key, None) };
+                self.write(step.clone(), intent, Op::Delete, Some(prior))
+            })
+            .collect())
+    }
+
+    /// What the store holds now under the keys we are about to change. New keys are not looked up unless they may be
+    /// taken over: their condition is that nothing is there.
+    async fn priors(&self, drafts: &[Drafted]) -> Result<HashMap<String, Stored>> {
+        let mut wanted = Vec::new();
+        for draft in drafts {
+            match draft {
+                Drafted::Delete(step) => wanted.push(step.key(self.line.shape.key_prefix())?),
+                Drafted::Put(step, output, _) => {
+                    wanted.extend(Self::old_keys(step, output)?);
+                    if step.base.is_some() || self.may_replace(&step.identity) {
+                        wanted.push(output.key.clone());
+                    }
+                }
+                Drafted::Done(_) => {}
+            }
+        }
+        if wanted.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let keys: Vec<&str> = wanted.iter().map(String::as_str).collect();
+        let stored = self.line.store.get(&keys).await?;
+        Ok(wanted.iter().cloned().zip(stored).filter_map(|(key, stored)| Some((key, stored?))).collect())
+    }
+
+    /// May a new entry take over what is already under its key?
+    fn may_replace(&self, identity: &str) -> bool {
+        let adopted = || self.decisions.get(identity).is_some_and(|decision| decision.verdict == Verdict::Adopted);
+        self.line.shape.existing() != Existing::Hold || self.line.adopt || adopted()
+    }
+
+    fn put(&self, step: Step, output: Output, entry: Entry, prior: Option<Stored>) -> Result<Ready> {
+        let known = step.base()?;
+        // Absence has a stamp of its own: the shape's mark, not the source's.
+        let stamp = if step.entry.is_some() { self.line.shape.stamp(&entry) } else { output.fingerprint };
+        let bytes = Fingerprint::of(&output.value);
+        let next = Base {
+            version: Version(String::new()),
+            fingerprint: output.fingerprint,
+            bytes: (bytes != output.fingerprint).then_some(bytes),
+            scope: step.scope.clone(),
+            body: entry.version.clone(),
+            key: (output.key != step.identity).then(|| output.key.clone()),
+            carry: output.carry.clone(),
+            written: Pointer::unset(),
+        };
+        if let Some((_, base)) = &known {
+            let same_key = base.key(&step.identity) == output.key;
+            if same_key && self.is_in_place(&step, base, &output, prior.as_ref()) {
+                return self.restamp(&step, base, &next, stamp, prior);
+            }
+            if let Some(held) = self.edited(&step, base, prior.as_ref())? {
+                return Ok(Ready::Held(held));
+            }
+        } else if let Some(prior) = prior.as_ref().filter(|_| self.line.shape.existing() == Existing::Skip) {
+            let base = Base { version: prior.version.clone(), ..next };
+            let items = vec![base.item(&self.line.name, &step.identity, stamp)?];
+            return Ok(Ready::Settled { scope: step.scope, how: Settled::Unchanged, items });
+        }
+        let change = if known.is_some() || prior.is_some() { Change::Update } else { Change::Add };
+        let op = Op::Put { value: output.value, fingerprint: Some(output.fingerprint) };
+        let intent = Intent {
+            change,
+            bytes: Some(bytes),
+            next: Some(PriorBase { stamp, base: next }),
+            ..self.intent(&step, &output.key, known)
+        };
+        Ok(self.write(step, intent, op, prior))
+    }
+
+    /// The store already holds what would be written, and we know it.
+    fn is_in_place(&self, step: &Step, base: &Base, output: &Output, prior: Option<&Stored>) -> bool {
+        let unchanged = base.fingerprint == output.fingerprint && base.key(&step.identity) == output.key;
+        let intact = prior.is_some_and(|prior| {
+            prior.version == base.version || Fingerprint::of(&prior.value) == base.bytes_hash()
+        });
+        let adopted = step.action == Action::Restamp && self.line.drift.edited == Heal::Adopt && prior.is_some();
+        unchanged && (intact || adopted)
+    }
+
+    fn restamp(&self, step: &Step, base: &Base, next: &Base, stamp: Fingerprint, prior: Option<Stored>) -> Result<Ready> {
+        let base = Base {
+            version: prior.map_or_else(|| base.version.clone(), |prior| prior.version),
+            body: next.body.clone(),
+            scope: next.scope.clone(),
+            carry: next.carry.clone(),
+            ..base.clone()
+        };
+        let mut items = vec![base.item(&self.line.name, &step.identity, stamp)?];
+        items.extend(self.release(step));
+        Ok(Ready::Settled { scope: step.scope.clone(), how: Settled::Unchanged, items })
+    }
+
+    fn delete(&self, step: Step, prior: Option<Stored>) -> Result<Ready> {
+        let known = step.base()?;
+        if let Some((_, base)) = &known
+            && let Some(held) = self.edited_before_delete(&step, base, prior.as_ref())?
+        {
+            return Ok(Ready::Held(held));
+        }
+        let key = step.key(self.line.shape.key_prefix())?;
+        let intent = self.intent(&step, &key, known);
+        Ok(self.write(step, Intent { change: Change::Delete, ..intent }, Op::Delete, prior))
+    }
+
+    fn intent(&self, step: &Step, key: &str, known: Option<(Fingerprint, Base)>) -> Intent {
+        Intent {
+            identity: step.identity.clone(),
+            change: Change::Add,
+            key: (key != step.identity).then(|| key.to_owned()),
+            bytes: None,
+            next: None,
+            prior: None,
+            prior_fingerprint: None,
+            prior_version: None,
+            prior_base: known.map(|(stamp, base)| PriorBase { stamp, base }),
+            retire: false,
+            then: Vec::new(),
+            decision: None,
+        }
+    }
+
+    fn write(&self, step: Step, mut intent: Intent, op: Op, prior: Option<Stored>) -> Ready {
+        let mut blob = None;
+        let expect = match prior {
+            None => Expect::Absent,
+            Some(prior) => {
+                let (kept, large) = PriorValue::keep(&prior.value, &self.line.name, self.run);
+                blob = large;
+                intent.prior = Some(kept);
+                intent.prior_fingerprint = prior.fingerprint;
+                intent.prior_version = Some(prior.version.clone());
+                Expect::Exactly(prior.version)
+            }
+        };
+        // A delete of something already absent needs no condition: it is already so.
+        let expect = if op == Op::Delete && expect == Expect::Absent { Expect::Anything } else { expect };
+        let item = Item { key: intent.key().to_owned(), op, expect };
+        Ready::Write(Box::new(Write { scope: step.scope.clone(), intent, item, step, blob, pointer: Pointer::unset() }))
+    }
+
+    /// Somebody changed the value since we wrote it, and the config does not let us overwrite that.
+    fn edited(&self, step: &Step, base: &Base, prior: Option<&Stored>) -> Result<Option<HeldItem>> {
+        if self.line.drift.edited == Heal::Heal || !is_edited(base, prior) {
+            return Ok(None);
+        }
+        held_item(self.line, step, "edited in the store, and `drift.edited` says to leave it", false)
+    }
+
+    /// What somebody else put there is never deleted along with what we wrote.
+    fn edited_before_delete(&self, step: &Step, base: &Base, prior: Option<&Stored>) -> Result<Option<HeldItem>> {
+        let may_go = self.line.shape.existing() != Existing::Hold || self.line.adopt;
+        if may_go || !is_edited(base, prior) {
+            return Ok(None);
+        }
+        held_item(self.line, step, "foreign: edited in the store since trueup wrote it", true)
+    }
+
+    fn keep(&self, step: &Step, entry: &Entry) -> Ready {
+        let mut items = Vec::new();
+        let mut how = Settled::Skipped;
+        if let Ok(Some((_, base))) = step.base() {
+            how = Settled::Unchanged;
+            let base = Base { body: entry.version.clone(), ..base };
+            items.extend(base.item(&self.line.name, &step.identity, self.line.shape.stamp(entry)));
+        }
+        Ready::Settled { scope: step.scope.clone(), how, items }
+    }
+
+    /// State items that forget what stood in the way of a step: it was parked, or a person had decided on it.
+    pub fn release(&self, step: &Step) -> Vec<Item> {
+        let parked = step.entry.as_ref().map(|entry| &entry.id).filter(|id| self.parked.contains_key(*id));
+        let decided = self.decisions.get(&step.identity).map(|_| keys::decision(&self.line.name, &step.identity));
+        let parked = parked.map(|id| keys::parked_item(&self.line.name, id));
+        parked.into_iter().chain(decided).map(Item::delete).collect()
+    }
+}
+
+fn is_edited(base: &Base, prior: Option<&Stored>) -> bool {
+    prior.is_some_and(|prior| prior.version != base.version && Fingerprint::of(&prior.value) != base.bytes_hash())
+}
+
+fn park(step: &Step, entry: &Entry, why: String) -> Ready {
+    Ready::Parked {
+        entry: entry.id.clone(),
+        parked: Parked {
+            identity: step.identity.clone(),
+            scope: step.scope.clone(),
+            why,
+            shadowed: false,
+            unknown: step.base.is_none(),
+        },
+    }
+}
+
+fn failed(step: &Step, error: &Error) -> Drafted {
+    Drafted::Done(fail(step, error))
+}
+
+fn fail(step: &Step, error: &Error) -> Ready {
+    Ready::Failed { scope: step.scope.clone(), fault: Fault::of(error).at_key(step.identity.clone()) }
+}
+
+/// The value of a put, for those who need it after the item was moved.
+pub fn value_of(item: &Item) -> Option<&Bytes> {
+    match &item.op {
+        Op::Put { value, .. } => Some(value),
+        Op::Delete | Op::Check => None,
+    }
+}
+
+/// An error that says nothing about one item, but about the store or the source as a whole.
+pub fn is_systemic(kind: Kind) -> bool {
+    match kind {
+        Kind::Unavailable | Kind::Throttled | Kind::Unauthorized | Kind::Full | Kind::Corrupt | Kind::Bug => true,
+        Kind::CursorLost
+        | Kind::Invalid
+        | Kind::NotFound
+        | Kind::Config
+        | Kind::Conflict
+        | Kind::Busy
+        | Kind::Canceled => false,
+    }
+}
