@@ -1,0 +1,115 @@
+//! The digest of a pipeline: equal settings, equal digest, however the file is laid out.
+//!
+//! It is taken over what the settings mean (defaults filled in, names resolved), not over how they were written.
+//! Secrets stay out; the names of the variables that hold them count.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::model::{From, Heal, Limit, Pipeline, Place, ShapeSpec, StoreSpec, Then};
+use crate::record::Fingerprint;
+use crate::secret::SecretRef;
+
+/// Changes when the rendering below does, so that an old sealed plan is refused rather than misread.
+const RENDERING: u32 = 1;
+
+pub fn of(pipeline: &Pipeline, base: &Path) -> String {
+    // Keys of a `serde_json` map are sorted, so the text is canonical.
+    Fingerprint::of(render(pipeline, base).to_string().as_bytes()).to_string()
+}
+
+fn render(pipeline: &Pipeline, base: &Path) -> Value {
+    json!({
+        "rendering": RENDERING,
+        "name": pipeline.name,
+        "from": source(&pipeline.from, base),
+        "as": match pipeline.shape { ShapeSpec::Raw => json!("raw") },
+        "into": store(&pipeline.into, base),
+        "then": pipeline.then.iter().map(|step| then(step, base)).collect::<Vec<_>>(),
+        "when": pipeline.when,
+        "tz": pipeline.tz,
+        "catch_up": pipeline.catch_up,
+        "enabled": pipeline.enabled,
+        "guard": {
+            "max_delete": limit(pipeline.guard.max_delete),
+            "max_update": limit(pipeline.guard.max_update),
+            "above": pipeline.guard.above,
+        },
+        "adopt": pipeline.adopt,
+        "batch": pipeline.batch,
+        "concurrency": pipeline.concurrency,
+        "drift": [heal(pipeline.drift.edited), heal(pipeline.drift.missing), heal(pipeline.drift.extra)],
+        "notify": pipeline.notify.as_ref().map(|notify| json!([notify.webhook.to_string(), notify.after])),
+        "keep_runs": millis(pipeline.keep_runs),
+        "journal": [millis(pipeline.journal.keep), json!(pipeline.journal.max_bytes)],
+    })
+}
+
+fn source(from: &From, base: &Path) -> Value {
+    match from {
+        From::Files { folder, include, exclude } => {
+            json!({"files": path(folder, base), "include": include, "exclude": exclude})
+        }
+        From::Store { store: from, prefix } => json!({"store": store(from, base), "prefix": prefix}),
+    }
+}
+
+fn then(step: &Then, base: &Path) -> Value {
+    match step {
+        Then::Export(to) => json!({"export": store(to, base)}),
+        Then::Webhook(hook) => json!({
+            "webhook": hook.url.to_string(),
+            "secret": hook.secret.as_ref().map(|reference| secret(reference, base)),
+            "timeout": millis(hook.timeout),
+        }),
+        Then::Command(command) => json!({
+            "command": [&command.program], "args": command.args, "timeout": millis(command.timeout),
+        }),
+    }
+}
+
+/// The name a store goes by is left out: the same place under another name is the same store.
+fn store(spec: &StoreSpec, base: &Path) -> Value {
+    let place = match &spec.place {
+        Place::Memory => json!("memory"),
+        Place::Sqlite(file) => json!({"sqlite": path(file, base)}),
+        Place::Folder(folder) => json!({"file": path(folder, base)}),
+        Place::S3 { bucket, prefix } => json!({"s3": [bucket, prefix]}),
+    };
+    let secrets: Value =
+        spec.secrets.iter().map(|(name, reference)| (name.clone(), secret(reference, base))).collect();
+    json!({"place": place, "secrets": secrets, "options": spec.options})
+}
+
+fn secret(reference: &SecretRef, base: &Path) -> Value {
+    match reference {
+        SecretRef::Env(name) => json!({"env": name}),
+        SecretRef::File(file) => json!({"file": path(file, base)}),
+    }
+}
+
+/// Seen from the config file, so that it does not matter where trueup was started.
+fn path(path: &Path, base: &Path) -> Value {
+    json!(path.strip_prefix(base).unwrap_or(path).to_string_lossy())
+}
+
+fn millis(duration: Duration) -> Value {
+    json!(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+}
+
+fn limit(limit: Limit) -> Value {
+    match limit {
+        Limit::Percent(percent) => json!({"percent": percent}),
+        Limit::Count(count) => json!(count),
+    }
+}
+
+fn heal(heal: Heal) -> Value {
+    json!(match heal {
+        Heal::Heal => "heal",
+        Heal::Report => "report",
+        Heal::Adopt => "adopt",
+    })
+}

@@ -1,0 +1,29 @@
+//! The config files `trueup init` writes. They are files of their own, so that they can be read, run and tested.
+
+use super::locate::suggestion;
+use super::unbuilt::{NOT_YET, RECIPES};
+use crate::error::{Error, Kind, Result};
+
+/// What `trueup init` writes when no recipe is named.
+pub const DEFAULT: &str = "files";
+
+const BUILT: [(&str, &str); 1] = [("files", include_str!("../../recipes/files.toml"))];
+
+/// The names of the recipes there are.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    BUILT.iter().map(|(name, _)| *name)
+}
+
+/// The text of a recipe: a `trueup.toml` that runs as it is.
+pub fn recipe(name: &str) -> Result<&'static str> {
+    if let Some((_, text)) = BUILT.iter().find(|(built, _)| *built == name) {
+        return Ok(text);
+    }
+    let message = if RECIPES.contains(&name) {
+        format!("the recipe `{name}` {NOT_YET}")
+    } else {
+        format!("there is no recipe `{name}`{}", suggestion(name, names()))
+    };
+    let remedy = format!("Recipes are: {}.", names().collect::<Vec<_>>().join(", "));
+    Err(Error::new(Kind::Config, message).remedy_is(remedy))
+}
