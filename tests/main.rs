@@ -3,4 +3,7 @@
 
 mod conformance;
 mod config;
+mod config;
+mod conformance;
 mod support;
+mod systems;

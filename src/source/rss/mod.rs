@@ -1,0 +1,6 @@
+//! Feeds.
+
+mod charset;
+mod entities;
+mod feed;
+mod item;
