@@ -12,8 +12,11 @@ use crate::record::{Fingerprint, Version};
 
 pub mod counted;
 pub mod faulty;
+pub mod folder;
 pub mod limited;
 pub mod memory;
+pub mod objects;
+pub mod open;
 pub mod prefixed;
 mod sift;
 pub mod sqlite;

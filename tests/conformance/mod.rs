@@ -5,6 +5,9 @@ pub mod reading;
 pub mod stores;
 pub mod writing;
 
+mod folder;
 mod memory;
+mod objects;
+mod opening;
 mod sqlite;
 mod wrappers;
