@@ -118,6 +118,7 @@ pub fn parse_url(text: &str) -> Result<Url> {
 
 impl Http {
     pub fn new(clock: SharedClock) -> Result<Self> {
+        crate::tls::choose();
         let client = reqwest::Client::builder()
             .user_agent(concat!("trueup/", env!("CARGO_PKG_VERSION")))
             .redirect(redirect::Policy::custom(follow))
