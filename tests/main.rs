@@ -3,4 +3,5 @@
 
 mod conformance;
 mod config;
+mod flow;
 mod support;

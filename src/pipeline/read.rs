@@ -1,10 +1,11 @@
 //! Reading: the source's listing merged with the baseline (and, where it is cheap, with the store's own listing)
 //! into findings. Streams when everything is sorted, so a run with nothing to do needs no memory to speak of.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde::Deserialize;
 
+use super::decide::Past;
 use super::detect::{self, Finding, Known};
 use super::lines::Lines;
 use super::plan::{Action, Seen, Step, Steps, Why};
@@ -14,7 +15,6 @@ use super::{Ask, Pipeline};
 use crate::error::{Error, Fault, Result};
 use crate::record::{Fingerprint, Version};
 use crate::source::{self, Cursors};
-use crate::state::held::Decision;
 use crate::state::journal::Change;
 use crate::state::{Report, decode, keys};
 use crate::store::{Listed, What as Ls};
@@ -34,13 +34,15 @@ pub struct Reading {
     pub shadowed: Vec<(String, String, String)>,
     /// Scopes in which an item failed; their cursors stay.
     pub failed: Vec<String>,
+    /// Identities held by the last pass and met again in this one, so that they are judged anew.
+    pub met: HashSet<String>,
 }
 
 pub async fn read(
     line: &Pipeline,
     ask: &Ask,
     cursors: &Cursors,
-    decisions: &HashMap<String, Decision>,
+    past: &Past,
     report: &mut Report,
 ) -> Result<Reading> {
     let (mut sink, events) = source::channel();
@@ -52,7 +54,7 @@ pub async fn read(
     };
     let merging = async {
         let sightings = Sightings::of(events, line.shape.clone(), line.source.sorted());
-        let mut merge = Merge::start(line, ask, decisions, report).await?;
+        let mut merge = Merge::start(line, ask, past, report).await?;
         merge.all(sightings).await?;
         Ok(merge.found)
     };
@@ -75,7 +77,7 @@ enum Joined {
 struct Merge<'a> {
     line: &'a Pipeline,
     only: Option<&'a str>,
-    decisions: &'a HashMap<String, Decision>,
+    past: &'a Past,
     report: &'a mut Report,
     baseline: Lines,
     joined: Joined,
@@ -107,7 +109,7 @@ impl<'a> Merge<'a> {
     async fn start(
         line: &'a Pipeline,
         ask: &'a Ask,
-        decisions: &'a HashMap<String, Decision>,
+        past: &'a Past,
         report: &'a mut Report,
     ) -> Result<Self> {
         let joined = match (line.store.caps().cheap_list, line.shape.key_prefix()) {
@@ -117,7 +119,7 @@ impl<'a> Merge<'a> {
         };
         let baseline = Lines::of(line.state.store().clone(), keys::bases(&line.name), Ls::Values);
         let found = Reading::default();
-        Ok(Merge { line, only: ask.only.as_deref(), decisions, report, baseline, joined, found, last: None })
+        Ok(Merge { line, only: ask.only.as_deref(), past, report, baseline, joined, found, last: None })
     }
 
     async fn all(&mut self, mut sightings: Sightings) -> Result<()> {
@@ -139,6 +141,9 @@ impl<'a> Merge<'a> {
         let known = self.baseline_of(&sighting.identity).await?;
         if !self.wanted(&sighting.identity, known.as_ref()) {
             return Ok(());
+        }
+        if self.past.holds(&sighting.identity) {
+            self.found.met.insert(sighting.identity.clone());
         }
         if let Some((last, winner)) = &self.last {
             if *last == sighting.identity {
@@ -263,10 +268,10 @@ impl<'a> Merge<'a> {
     }
 
     fn void_if_overtaken(&mut self, identity: &str, stamp: Option<Fingerprint>) {
-        if self.decisions.is_empty() {
+        if self.past.decisions.is_empty() {
             return;
         }
-        if self.decisions.get(identity).is_some_and(|decision| decision.stamp != stamp) {
+        if self.past.decisions.get(identity).is_some_and(|decision| decision.stamp != stamp) {
             self.found.void.push(identity.to_owned());
         }
     }
