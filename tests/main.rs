@@ -3,5 +3,6 @@
 
 mod conformance;
 mod config;
+mod faults;
 mod flow;
 mod support;
