@@ -5,5 +5,7 @@ mod conformance;
 mod config;
 mod config;
 mod conformance;
+mod faults;
+mod flow;
 mod support;
 mod systems;

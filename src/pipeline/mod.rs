@@ -124,7 +124,7 @@ impl Pipeline {
             report.fail(&error);
         }
         self.follow_up(ask, &mut report).await;
-        self.end(&mut report).await?;
+        self.close(&mut report).await;
         Ok(report)
     }
 
@@ -165,21 +165,28 @@ impl Pipeline {
         let cursors = if ask.full { Cursors::new() } else { self.cursors().await? };
 
         ask.progress.step(&self.name, "reading", None);
-        let reading = read::read(self, ask, &cursors, &past.decisions, report).await;
+        let reading = read::read(self, ask, &cursors, &past, report).await;
         report.requests = self.source.requests();
         let reading = reading?;
-        if reading.scopes.all_broken() {
+        // What was seen before a scope broke is good; only deletions need the proof.
+        if reading.scopes.all_broken() && report.counts.scanned == 0 {
             finish::report_broken(&reading.scopes, report);
             return Err(finish::nothing_could_be_read(&reading.scopes));
         }
         let mut plan = decide::decide(self, ask, &past, reading, report).await?;
+        if ask.stop.is_set() {
+            return Err(Error::new(Kind::Canceled, "stopped by request"));
+        }
 
         ask.progress.step(&self.name, "writing", Some(plan.adds + plan.updates + plan.deletes));
-        let preparer = prepare::Preparer { line: self, run: &report.id.clone(), decisions: &past.decisions, parked: &past.parked };
+        let preparer = prepare::Preparer { line: self, run: &report.id.clone(), decisions: &past.decisions, approved: &past.approved, parked: &past.parked };
         let mut applier = apply::Applier::new(self, ask, preparer, report);
         let outcome = applier.all(&mut plan.steps).await;
         let applied = applier.applied;
         report.requests = self.source.requests();
+        if let Err(error) = &outcome {
+            report.cause.get_or_insert(error.kind());
+        }
         finish::finish(self, ask, &past, plan, applied, report).await?;
         outcome
     }
@@ -200,6 +207,14 @@ impl Pipeline {
             crate::state::item(keys::NEWEST_RUN, &report.id)?,
         ]).await?;
         Ok(report)
+    }
+
+    /// End the run. One that cannot be written down is still reported; the next start finds it unfinished.
+    async fn close(&self, report: &mut Report) {
+        if let Err(error) = self.end(report).await {
+            report.fail(&error);
+            report.conclude();
+        }
     }
 
     /// Write down how it ended, then forget what is old.

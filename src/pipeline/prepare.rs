@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 
-use super::decide::held_item;
+use super::decide::{held_item, is_approved};
 use super::parked::Parked;
-use super::plan::{Action, Step};
+use super::plan::{Action, Seen, Step};
 use super::{Pipeline, render};
 use crate::config::Heal;
 use crate::error::{Error, Fault, Kind, Result};
@@ -26,7 +26,8 @@ pub enum Ready {
     Settled { scope: String, how: Settled, items: Vec<Item> },
     /// Present but unusable.
     Parked { entry: String, parked: Parked },
-    Failed { scope: String, fault: Fault },
+    /// `scanned` = it was seen at the source, and counted there.
+    Failed { scope: String, scanned: bool, fault: Fault },
     Held(HeldItem),
 }
 
@@ -34,6 +35,8 @@ pub enum Ready {
 pub enum Settled {
     Unchanged,
     Skipped,
+    /// Absent, and marked so already: it was not scanned, so it is not counted.
+    Absent,
 }
 
 pub struct Write {
@@ -96,6 +99,7 @@ pub struct Preparer<'a> {
     pub line: &'a Pipeline,
     pub run: &'a str,
     pub decisions: &'a HashMap<String, Decision>,
+    pub approved: &'a HashMap<String, HeldItem>,
     pub parked: &'a HashMap<String, Parked>,
 }
 
@@ -127,9 +131,13 @@ impl Prepare for Preparer<'_> {
                     ready.push(self.delete(step, prior)?);
                 }
                 Drafted::Put(step, output, entry) => {
-                    ready.extend(self.retire(&step, &output, &mut priors)?);
+                    // The old key goes only with a new one to take its place.
                     let prior = priors.remove(&output.key);
-                    ready.push(self.put(step, output, entry, prior)?);
+                    let retired = self.retire(&step, &output, &mut priors)?;
+                    let put = self.put(step, output, entry, prior)?;
+                    let kept = matches!(put, Ready::Held(_));
+                    ready.push(put);
+                    ready.extend(retired.into_iter().filter(|_| !kept));
                 }
             }
         }
@@ -178,7 +186,7 @@ impl Preparer<'_> {
             }
             Ok(None) => {
                 let scope = step.scope;
-                Drafted::Done(Ready::Settled { scope, how: Settled::Unchanged, items: Vec::new() })
+                Drafted::Done(Ready::Settled { scope, how: Settled::Absent, items: Vec::new() })
             }
             Err(error) => failed(&step, &error),
         }
@@ -217,7 +225,7 @@ impl Preparer<'_> {
     }
 
     /// What the store holds now under the keys we are about to change. New keys are not looked up unless they may be
-    /// taken over: their condition is that nothing is there.
+    /// taken over or were seen to be taken: their condition is that nothing is there.
     async fn priors(&self, drafts: &[Drafted]) -> Result<HashMap<String, Stored>> {
         let mut wanted = Vec::new();
         for draft in drafts {
@@ -225,7 +233,8 @@ impl Preparer<'_> {
                 Drafted::Delete(step) => wanted.push(step.key(self.line.shape.key_prefix())?),
                 Drafted::Put(step, output, _) => {
                     wanted.extend(Self::old_keys(step, output)?);
-                    if step.base.is_some() || self.may_replace(&step.identity) {
+                    let taken = matches!(step.seen, Seen::At(_));
+                    if taken || step.base.is_some() || self.may_replace(&step.identity) {
                         wanted.push(output.key.clone());
                     }
                 }
@@ -246,7 +255,7 @@ impl Preparer<'_> {
         self.line.shape.existing() != Existing::Hold || self.line.adopt || adopted()
     }
 
-    fn put(&self, step: Step, output: Output, entry: Entry, prior: Option<Stored>) -> Result<Ready> {
+    fn put(&self, step: Step, output: Output, entry: Entry, mut prior: Option<Stored>) -> Result<Ready> {
         let known = step.base()?;
         // Absence has a stamp of its own: the shape's mark, not the source's.
         let stamp = if step.entry.is_some() { self.line.shape.stamp(&entry) } else { output.fingerprint };
@@ -266,13 +275,16 @@ impl Preparer<'_> {
             if same_key && self.is_in_place(&step, base, &output, prior.as_ref()) {
                 return self.restamp(&step, base, &next, stamp, prior);
             }
-            if let Some(held) = self.edited(&step, base, prior.as_ref())? {
+            let stands = if same_key { self.edited(&step, base, prior.as_ref())? } else { self.taken(&step, &output, prior.as_ref())? };
+            if let Some(held) = stands {
                 return Ok(Ready::Held(held));
             }
-        } else if let Some(prior) = prior.as_ref().filter(|_| self.line.shape.existing() == Existing::Skip) {
-            let base = Base { version: prior.version.clone(), ..next };
-            let items = vec![base.item(&self.line.name, &step.identity, stamp)?];
-            return Ok(Ready::Settled { scope: step.scope, how: Settled::Unchanged, items });
+        } else if let Some(there) = &prior {
+            if there.value == output.value || self.line.shape.existing() == Existing::Skip {
+                return self.take_over(step, next, stamp, there);
+            }
+            // Somebody else's: the condition that nothing is there will say so.
+            prior = prior.filter(|_| self.may_replace(&step.identity));
         }
         let change = if known.is_some() || prior.is_some() { Change::Update } else { Change::Add };
         let op = Op::Put { value: output.value, fingerprint: Some(output.fingerprint) };
@@ -283,6 +295,26 @@ impl Preparer<'_> {
             ..self.intent(&step, &output.key, known)
         };
         Ok(self.write(&step, intent, op, prior))
+    }
+
+    /// A new key that already holds what it should: it is ours from now on, without a write.
+    fn take_over(&self, step: Step, next: Base, stamp: Fingerprint, there: &Stored) -> Result<Ready> {
+        let bytes = Fingerprint::of(&there.value);
+        let bytes = (bytes != next.fingerprint).then_some(bytes);
+        let base = Base { version: there.version.clone(), bytes, ..next };
+        let mut items = vec![base.item(&self.line.name, &step.identity, stamp)?];
+        items.extend(self.release(&step));
+        Ok(Ready::Settled { scope: step.scope, how: Settled::Unchanged, items })
+    }
+
+    /// The record moves to a key that holds something else.
+    fn taken(&self, step: &Step, output: &Output, prior: Option<&Stored>) -> Result<Option<HeldItem>> {
+        let theirs = prior.is_some_and(|prior| prior.value != output.value);
+        if !theirs || self.may_replace(&step.identity) {
+            return Ok(None);
+        }
+        let held = held_item(self.line, step, "foreign: the key holds something trueup did not write", true)?;
+        Ok(held.map(|held| HeldItem { key: output.key.clone(), ..held }))
     }
 
     /// The store already holds what would be written, and we know it.
@@ -348,7 +380,7 @@ impl Preparer<'_> {
 
     /// Somebody changed the value since we wrote it, and the config does not let us overwrite that.
     fn edited(&self, step: &Step, base: &Base, prior: Option<&Stored>) -> Result<Option<HeldItem>> {
-        if self.line.drift.edited == Heal::Heal || !is_edited(base, prior) {
+        if self.line.drift.edited == Heal::Heal || is_approved(self.approved, step) || !is_edited(base, prior) {
             return Ok(None);
         }
         held_item(self.line, step, "edited in the store, and `drift.edited` says to leave it", false)
@@ -426,7 +458,8 @@ fn failed(step: &Step, error: &Error) -> Drafted {
 }
 
 fn fail(step: &Step, error: &Error) -> Ready {
-    Ready::Failed { scope: step.scope.clone(), fault: Fault::of(error).at_key(step.identity.clone()) }
+    let fault = Fault::of(error).at_key(step.identity.clone());
+    Ready::Failed { scope: step.scope.clone(), scanned: step.entry.is_some(), fault }
 }
 
 /// The value of a put, for those who need it after the item was moved.

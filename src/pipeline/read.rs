@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde::Deserialize;
 
+use super::decide::Past;
 use super::detect::{self, Finding, Known};
 use super::lines::Lines;
 use super::plan::{Action, Seen, Step, Steps, Why};
@@ -34,13 +35,15 @@ pub struct Reading {
     pub shadowed: Vec<(String, String, String)>,
     /// Scopes in which an item failed; their cursors stay.
     pub failed: Vec<String>,
+    /// Identities held by the last pass and met again in this one, so that they are judged anew.
+    pub met: HashSet<String>,
 }
 
 pub async fn read(
     line: &Pipeline,
     ask: &Ask,
     cursors: &Cursors,
-    decisions: &HashMap<String, Decision>,
+    past: &Past,
     report: &mut Report,
 ) -> Result<Reading> {
     let (mut sink, events) = source::channel();
@@ -52,7 +55,7 @@ pub async fn read(
     };
     let merging = async {
         let sightings = Sightings::of(events, line.shape.clone(), line.source.sorted());
-        let mut merge = Merge::start(line, ask, decisions, report).await?;
+        let mut merge = Merge::start(line, ask, past, report).await?;
         merge.all(sightings).await?;
         Ok(merge.found)
     };
@@ -76,7 +79,7 @@ struct Merge<'a> {
     line: &'a Pipeline,
     only: Option<&'a str>,
     heal: &'a HashSet<String>,
-    decisions: &'a HashMap<String, Decision>,
+    past: &'a Past,
     report: &'a mut Report,
     baseline: Lines,
     joined: Joined,
@@ -108,7 +111,7 @@ impl<'a> Merge<'a> {
     async fn start(
         line: &'a Pipeline,
         ask: &'a Ask,
-        decisions: &'a HashMap<String, Decision>,
+        past: &'a Past,
         report: &'a mut Report,
     ) -> Result<Self> {
         let joined = match (line.store.caps().cheap_list, line.shape.key_prefix()) {
@@ -118,7 +121,8 @@ impl<'a> Merge<'a> {
         };
         let baseline = Lines::of(line.state.store().clone(), keys::bases(&line.name), Ls::Values);
         let found = Reading::default();
-        Ok(Merge { line, only: ask.only.as_deref(), heal: &ask.heal, decisions, report, baseline, joined, found, last: None })
+        let (only, heal) = (ask.only.as_deref(), &ask.heal);
+        Ok(Merge { line, only, heal, past, report, baseline, joined, found, last: None })
     }
 
     async fn all(&mut self, mut sightings: Sightings) -> Result<()> {
@@ -140,6 +144,9 @@ impl<'a> Merge<'a> {
         let known = self.baseline_of(&sighting.identity).await?;
         if !self.wanted(&sighting.identity, known.as_ref()) {
             return Ok(());
+        }
+        if self.past.holds(&sighting.identity) {
+            self.found.met.insert(sighting.identity.clone());
         }
         if let Some((last, winner)) = &self.last {
             if *last == sighting.identity {
@@ -276,11 +283,11 @@ impl<'a> Merge<'a> {
     }
 
     fn void_if_overtaken(&mut self, identity: &str, stamp: Option<Fingerprint>) {
-        if self.decisions.is_empty() {
+        if self.past.decisions.is_empty() {
             return;
         }
         let about_the_source = |decision: &&Decision| decision.verdict != Verdict::Adopted;
-        let decision = self.decisions.get(identity).filter(about_the_source);
+        let decision = self.past.decisions.get(identity).filter(about_the_source);
         if decision.is_some_and(|decision| decision.stamp != stamp) {
             self.found.void.push(identity.to_owned());
         }

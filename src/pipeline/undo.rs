@@ -62,7 +62,7 @@ impl Pipeline {
             report.fail(&error);
         }
         self.follow_up(ask, &mut report).await;
-        self.end(&mut report).await?;
+        self.close(&mut report).await;
         Ok(report)
     }
 

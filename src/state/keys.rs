@@ -91,6 +91,10 @@ pub fn held_of(pipeline: &str) -> String {
     format!("held/{pipeline}/")
 }
 
+pub fn all_held_items(pipeline: &str) -> String {
+    format!("held-item/{pipeline}/")
+}
+
 pub fn held_items(pipeline: &str, plan: &str) -> String {
     format!("held-item/{pipeline}/{plan}/")
 }
