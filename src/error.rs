@@ -221,12 +221,11 @@ impl std::error::Error for Error {
     }
 }
 
-/// An error as it is kept in reports, dead letters and state.
+/// An error as it is kept in reports, dead letters, plans and state. No field is left out when empty: the plan's
+/// binary encoding has no names to tell.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<String>,
     pub kind: Kind,
     pub message: String,

@@ -5,6 +5,7 @@
 //!
 //! `record error retry clock secret` < `http` < `config` < `source shape store` < `state` < `pipeline` < `cli`
 
+pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod error;

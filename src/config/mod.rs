@@ -28,6 +28,7 @@ mod unbuilt;
 pub mod values;
 
 pub use model::*;
+pub use locate::suggestion;
 pub use source::glob_set;
 pub use store::store_spec;
 
@@ -36,24 +37,7 @@ use locate::Problems;
 use reader::{Base, Field, Keys, Reader};
 use store::Stores;
 
-<<<<<<< HEAD
-/// What a store URL says.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
-    Memory,
-    /// `sqlite:PATH`
-    Sqlite(PathBuf),
-    /// `file:PATH`
-    Folder(PathBuf),
-    /// `s3://bucket/prefix`
-    S3 {
-        bucket: String,
-        prefix: String,
-    },
-}
-=======
 use crate::error::{Error, Kind, Result};
->>>>>>> config
 
 /// The file `trueup` looks for when none is named.
 pub const FILE: &str = "trueup.toml";

@@ -22,6 +22,7 @@ mod finish;
 mod guard;
 pub mod hold;
 mod lines;
+pub mod open;
 mod orphans;
 mod parked;
 pub mod plan;

@@ -30,21 +30,17 @@ impl Header {
     }
 }
 
-/// One held change.
+/// One held change. No field is left out when empty: it also travels in the plan's binary encoding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldItem {
-    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub identity: String,
     pub key: String,
     pub change: Change,
     pub rule: String,
-    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub scope: String,
     /// What the source said when it was held; `None` = absent there.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stamp: Option<Fingerprint>,
     /// `approve` cannot release it (a foreign key wants `adopt`).
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub foreign: bool,
 }
 
@@ -80,14 +76,7 @@ impl State {
 
     pub async fn held_items(&self, header: &Header) -> Result<Vec<HeldItem>> {
         let prefix = keys::held_items(&header.pipeline, &header.plan);
-        let lines = self.read_all::<HeldItem>(&prefix).await?;
-        Ok(lines
-            .into_iter()
-            .map(|(key, mut item)| {
-                item.identity = keys::below(&prefix, &key).to_owned();
-                item
-            })
-            .collect())
+        Ok(self.read_all(&prefix).await?.into_iter().map(|(_, item)| item).collect())
     }
 
     /// Find a held plan by its id or an unambiguous beginning of it.
@@ -116,7 +105,7 @@ impl State {
         }
         let writes = items.iter().map(|held| {
             let key = keys::held_item(&header.pipeline, &header.plan, &held.identity);
-            item(key, &HeldItem { identity: String::new(), ..held.clone() })
+            item(key, held)
         });
         self.commit_in_parts(writes.collect::<Result<_>>()?).await?;
         self.put(&keys::held(&header.pipeline, header.slot()), header).await?;

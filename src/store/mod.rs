@@ -10,7 +10,13 @@ use bytes::Bytes;
 use crate::error::{Error, Kind, Result};
 use crate::record::{Fingerprint, Version};
 
+pub mod counted;
+pub mod faulty;
+pub mod limited;
 pub mod memory;
+pub mod open;
+pub mod prefixed;
+mod sift;
 pub mod sqlite;
 
 /// What a store can promise. Code asks the caps, never the kind of store.

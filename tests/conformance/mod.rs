@@ -8,3 +8,4 @@ pub mod writing;
 mod memory;
 mod sources;
 mod sqlite;
+mod wrappers;

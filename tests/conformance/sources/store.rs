@@ -37,7 +37,7 @@ async fn a_store_conforms_as_a_source() {
 
 #[tokio::test]
 async fn a_store_of_many_pages_conforms_as_a_source() {
-    let records: Holding = (0..4_500).map(|n| (format!("{:04}", n), vec![b'x'])).collect();
+    let records: Holding = (0..4_500).map(|n| (format!("{n:04}"), vec![b'x'])).collect();
     let source = FromStore::new(store_of(&records, true).await, String::new());
     source_conforms(&source, &records).await;
     assert_eq!(source.requests(), 3 + 4_500 + 3 + 1, "pages of two listings and every body");
@@ -73,7 +73,7 @@ struct LostAfter {
 #[async_trait]
 impl Store for LostAfter {
     fn name(&self) -> &str {
-        "lost"
+        self.inner.name()
     }
 
     fn caps(&self) -> Caps {
