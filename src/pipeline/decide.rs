@@ -77,6 +77,7 @@ impl Decider<'_> {
         self.keep_what_was_not_read(&reading.scopes)?;
         let holds = guard::judge(&self.line.guard, self.population);
         self.divide(&holds)?;
+        self.expire().await?;
         super::finish::report_broken(&reading.scopes, self.report);
         self.plan.known = reading.known;
         self.plan.scopes = reading.scopes;
@@ -197,6 +198,21 @@ impl Decider<'_> {
     fn is_approved(&self, step: &Step, change: Change) -> bool {
         let held = self.past.approved.get(&step.identity);
         held.is_some_and(|held| held.change == change && held.stamp == step.stamp && !held.foreign)
+    }
+
+    /// What has had its time goes, whatever the guard says; only a person who undid that is asked first.
+    async fn expire(&mut self) -> Result<()> {
+        if self.ask.only.is_some() {
+            return Ok(());
+        }
+        for step in super::expire::steps(self.line).await? {
+            let decision = self.past.decisions.get(&step.identity);
+            match decision.filter(|decision| decision.verdict == Verdict::Undone) {
+                Some(decision) => self.hold(&step, &format!("undone {}", decision.run), false)?,
+                None => self.take(&step)?,
+            }
+        }
+        Ok(())
     }
 
     /// Over a threshold every change of that kind is held, unless a person approved that very change.

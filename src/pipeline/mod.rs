@@ -18,6 +18,7 @@ mod apply;
 mod decide;
 mod detect;
 mod diff;
+mod expire;
 mod finish;
 mod guard;
 pub mod hold;

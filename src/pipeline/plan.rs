@@ -27,6 +27,8 @@ pub enum Why {
     Drift,
     /// Gone from the source.
     Absent,
+    /// Older than it is to be kept.
+    Expired,
 }
 
 impl Why {
@@ -39,6 +41,7 @@ impl Why {
             Why::Checksum => "checksum",
             Why::Drift => "drift",
             Why::Absent => "absent",
+            Why::Expired => "expired",
         }
     }
 }
