@@ -164,7 +164,7 @@ impl Http {
         let response = request.send().await.map_err(|error| failure(error, ask.timeout))?;
         let (status, headers) = (response.status(), response.headers().clone());
         if !status.is_success() && status != StatusCode::NOT_MODIFIED {
-            let complaint = complaint(response).await;
+            let complaint = without_secret(complaint(response).await, &ask.headers);
             return Err(self.refusal(status, &headers, &complaint));
         }
         let body = body(response, ask).await?;
@@ -240,6 +240,15 @@ async fn complaint(mut response: reqwest::Response) -> String {
     let text = String::from_utf8_lossy(&body);
     let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     if line.starts_with('<') { String::new() } else { line.chars().take(SHOWN_MAX).collect() }
+}
+
+/// A server may repeat what it was sent.
+fn without_secret(complaint: String, sent: &HeaderMap) -> String {
+    let secret = sent.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    match secret.and_then(|value| value.split_whitespace().last()) {
+        Some(token) if complaint.contains(token) => complaint.replace(token, "…"),
+        _ => complaint,
+    }
 }
 
 fn failure(error: reqwest::Error, timeout: Duration) -> Error {

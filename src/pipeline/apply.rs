@@ -12,6 +12,7 @@ use super::settle::{self, Arrived};
 use super::{Ask, Pipeline};
 use crate::error::{Error, Fault, Kind, Result};
 use crate::retry::{self, Patience, Verdict};
+use crate::shape::Existing;
 use crate::state::held::HeldItem;
 use crate::state::journal::{Change, Late, OpenBatch};
 use crate::state::{Report, item, keys};
@@ -153,7 +154,10 @@ impl<'a, P: Prepare> Applier<'a, P> {
         for one in ready {
             match one {
                 Ready::Write(write) => batch.writes.push(*write),
-                Ready::Settled { scope, how, items } => {
+                Ready::Settled { scope, how, items, note } => {
+                    if let Some(note) = note {
+                        self.report.warn(note);
+                    }
                     batch.aside.extend(items);
                     self.report.count(&scope, |counts| match how {
                         Settled::Unchanged => counts.unchanged += 1,
@@ -262,6 +266,11 @@ impl<'a, P: Prepare> Applier<'a, P> {
             }
             Outcome::Conflict(_) | Outcome::Untouched => {
                 arrived.conflict(index);
+                if write.intent.change == Change::Add && self.line.shape.existing() == Existing::Skip {
+                    // Somebody else was first, and what exists stays.
+                    self.report.count(&write.scope, |counts| counts.skipped += 1);
+                    return Ok(());
+                }
                 let rule = match write.intent.change {
                     Change::Add => "foreign: the key holds something trueup did not write",
                     Change::Update | Change::Delete => "changed in the store while this run was at work",

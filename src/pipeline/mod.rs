@@ -21,6 +21,7 @@ pub mod audit;
 mod decide;
 mod detect;
 mod diff;
+mod expire;
 mod finish;
 mod guard;
 pub mod hold;

@@ -23,7 +23,7 @@ pub enum Ready {
     /// A write with its intent.
     Write(Box<Write>),
     /// The store is right; only state learns something.
-    Settled { scope: String, how: Settled, items: Vec<Item> },
+    Settled { scope: String, how: Settled, items: Vec<Item>, note: Option<String> },
     /// Present but unusable.
     Parked { entry: String, parked: Parked },
     /// `scanned` = it was seen at the source, and counted there.
@@ -155,7 +155,7 @@ impl Preparer<'_> {
             Action::Restamp if step.after.is_some() => Drafted::Done(self.known_same(&step)),
             Action::Change(..) | Action::Restamp => match render::render(self.line, &step).await {
                 Ok((Rendered::Put(output), entry)) => Drafted::Put(step, output, entry),
-                Ok((Rendered::Keep(_), entry)) => Drafted::Done(self.keep(&step, &entry)),
+                Ok((Rendered::Keep(why), entry)) => Drafted::Done(self.keep(&step, &entry, &why)),
                 Ok((Rendered::Skip(why), entry)) => Drafted::Done(park(&step, &entry, why)),
                 Ok((Rendered::NeedBody, _)) => failed(&step, &Error::bug("a body was never given")),
                 Err(error) => failed(&step, &error),
@@ -186,7 +186,7 @@ impl Preparer<'_> {
             }
             Ok(None) => {
                 let scope = step.scope;
-                Drafted::Done(Ready::Settled { scope, how: Settled::Absent, items: Vec::new() })
+                Drafted::Done(Ready::Settled { scope, how: Settled::Absent, items: Vec::new(), note: None })
             }
             Err(error) => failed(&step, &error),
         }
@@ -304,7 +304,7 @@ impl Preparer<'_> {
         let base = Base { version: there.version.clone(), bytes, ..next };
         let mut items = vec![base.item(&self.line.name, &step.identity, stamp)?];
         items.extend(self.release(&step));
-        Ok(Ready::Settled { scope: step.scope, how: Settled::Unchanged, items })
+        Ok(Ready::Settled { scope: step.scope, how: Settled::Unchanged, items, note: None })
     }
 
     /// The record moves to a key that holds something else.
@@ -339,7 +339,7 @@ impl Preparer<'_> {
         };
         let mut items = vec![base.item(&self.line.name, &step.identity, stamp)?];
         items.extend(self.release(step));
-        Ok(Ready::Settled { scope: step.scope.clone(), how: Settled::Unchanged, items })
+        Ok(Ready::Settled { scope: step.scope.clone(), how: Settled::Unchanged, items, note: None })
     }
 
     fn delete(&self, step: Step, prior: Option<Stored>) -> Result<Ready> {
@@ -394,7 +394,8 @@ impl Preparer<'_> {
         held_item(self.line, step, "foreign: edited in the store since trueup wrote it", true)
     }
 
-    fn keep(&self, step: &Step, entry: &Entry) -> Ready {
+    fn keep(&self, step: &Step, entry: &Entry, why: &str) -> Ready {
+        let note = (!why.is_empty()).then(|| format!("{}: {why}", step.identity));
         let mut items = Vec::new();
         let mut how = Settled::Skipped;
         if let Ok(Some((_, base))) = step.base() {
@@ -402,7 +403,7 @@ impl Preparer<'_> {
             let base = Base { body: entry.version.clone(), ..base };
             items.extend(base.item(&self.line.name, &step.identity, self.line.shape.stamp(entry)));
         }
-        Ready::Settled { scope: step.scope.clone(), how, items }
+        Ready::Settled { scope: step.scope.clone(), how, items, note }
     }
 
     /// State items that forget what stood in the way of a step: it was parked, or a person had decided on it.

@@ -63,6 +63,19 @@ impl Article {
         Ok(Fingerprint::of_parts(&parts).to_string())
     }
 
+    /// The attachments whose text can be asked for, each once.
+    pub fn preview_ids(&self) -> impl Iterator<Item = &str> {
+        self.attachments.iter().enumerate().filter_map(|(at, attachment)| {
+            let id = attachment.preview_id.as_deref()?;
+            let earlier = self.attachments[..at].iter().any(|other| other.preview_id.as_deref() == Some(id));
+            (!earlier).then_some(id)
+        })
+    }
+
+    pub fn wants_previews(&self) -> bool {
+        self.preview_ids().next().is_some()
+    }
+
     pub fn to_json(&self) -> Result<Vec<u8>> {
         serde_json::to_vec(self).map_err(broken)
     }

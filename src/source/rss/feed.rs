@@ -441,7 +441,7 @@ fn atom_field(name: &str) -> Option<Field> {
 fn attr(tag: &BytesStart<'_>, name: &str) -> Result<Option<String>> {
     let found = tag.try_get_attribute(name).map_err(|error| Error::new(Kind::Invalid, error.to_string()))?;
     let Some(found) = found else { return Ok(None) };
-    let value = found.unescape_value().map_err(|error| Error::new(Kind::Invalid, error.to_string()))?;
+    let value = found.normalized_value(quick_xml::XmlVersion::Implicit1_0).map_err(|error| Error::new(Kind::Invalid, error.to_string()))?;
     Ok(Some(value.trim().to_owned()).filter(|value| !value.is_empty()))
 }
 

@@ -4,15 +4,12 @@
 use std::collections::HashSet;
 
 use jiff::civil::{Date, DateTime};
-use jiff::{Timestamp, tz};
+use jiff::Timestamp;
 
 use super::feed::{Feed, Item};
 use crate::error::{Error, Kind, Result};
 use crate::record::Fingerprint;
-use crate::shape::article::{Article, Attachment, Head};
-
-/// Asia/Seoul has had no other offset since 1988; a fixed one needs no time zone database.
-pub const SEOUL: tz::Offset = tz::offset(9);
+use crate::shape::article::{Article, Attachment, Head, SEOUL};
 
 /// Where an article's id may come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
