@@ -8,7 +8,10 @@
 pub mod clock;
 pub mod config;
 pub mod error;
+pub mod etcd;
+pub mod postgres;
 pub mod record;
+pub mod replica;
 pub mod retry;
 pub mod secret;
 pub mod shape;
