@@ -10,6 +10,10 @@ use jiff::Timestamp;
 #[async_trait]
 pub trait Clock: Send + Sync {
     fn now(&self) -> Timestamp;
+    /// The machine's own time, even under `--now`: only for comparing with times the machine gave, as file times.
+    fn machine_now(&self) -> Timestamp {
+        self.now()
+    }
     /// Milliseconds that only grow, for measuring; unrelated to `now`.
     fn elapsed_ms(&self) -> u64;
     async fn sleep(&self, wait: Duration);
@@ -31,6 +35,7 @@ pub struct SystemClock {
 }
 
 impl SystemClock {
+    #[allow(clippy::new_ret_no_self)] // nobody needs the concrete clock
     pub fn new() -> SharedClock {
         Self::fixed_at(None)
     }
@@ -46,6 +51,10 @@ impl SystemClock {
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
         self.fixed.unwrap_or_else(Timestamp::now)
+    }
+
+    fn machine_now(&self) -> Timestamp {
+        Timestamp::now()
     }
 
     fn elapsed_ms(&self) -> u64 {

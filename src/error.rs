@@ -78,7 +78,9 @@ impl Kind {
     /// The sentence the command line, a dead letter and the web page show when the error brings none of its own.
     pub fn remedy(self) -> &'static str {
         match self {
-            Kind::Unavailable => "Check that the server is up and reachable, then run again; nothing was lost.",
+            Kind::Unavailable => {
+                "Check that the server is up and reachable, then run again; nothing was lost."
+            }
             Kind::Throttled => "Wait and run again, or lower `concurrency`.",
             Kind::CursorLost => "Run again: trueup takes a fresh snapshot by itself.",
             Kind::Unauthorized => "Check the credentials and their permissions (`trueup check` tests them).",
@@ -88,7 +90,9 @@ impl Kind {
             Kind::Conflict => "Something changed in between: look at `trueup plan`, then run again.",
             Kind::Busy => "Wait for the other run to end; `trueup status` shows it.",
             Kind::Canceled => "Run again to go on where this run stopped.",
-            Kind::Corrupt => "Stop, keep a copy of the file, and restore it from a backup (`trueup state backup`).",
+            Kind::Corrupt => {
+                "Stop, keep a copy of the file, and restore it from a backup (`trueup state backup`)."
+            }
             Kind::Full => "Free some space, then run again; nothing was lost.",
             Kind::Bug => "This is a fault in trueup: please report it with the output of `-v`.",
         }

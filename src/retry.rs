@@ -28,7 +28,8 @@ impl Patience {
     /// Local writes: a lock or a busy disk clears in milliseconds.
     pub const LOCAL: Patience = Patience { attempts_max: 4, wait_ms_first: 50, wait_ms_max: 2_000 };
     /// Follow-up work: three attempts, then the dead letters.
-    pub const FOLLOW_UP: Patience = Patience { attempts_max: 3, wait_ms_first: 30_000, wait_ms_max: 3_600_000 };
+    pub const FOLLOW_UP: Patience =
+        Patience { attempts_max: 3, wait_ms_first: 30_000, wait_ms_max: 3_600_000 };
 }
 
 /// Judge a failed attempt (`attempt` counts from 1). `chance` spreads the pause over 75–125 %.

@@ -38,7 +38,10 @@ pub enum Place {
     /// `file:PATH`
     Folder(PathBuf),
     /// `s3://bucket/prefix`
-    S3 { bucket: String, prefix: String },
+    S3 {
+        bucket: String,
+        prefix: String,
+    },
 }
 
 #[derive(Debug, Clone)]

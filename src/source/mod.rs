@@ -8,7 +8,9 @@ use crate::error::{Error, Result};
 use crate::record::{Body, Entry, Scope};
 
 pub mod files;
+pub mod globs;
 pub mod store;
+pub mod walk;
 
 /// Where each scope was left off; written by an earlier, fully applied run.
 pub type Cursors = BTreeMap<String, String>;
@@ -119,6 +121,7 @@ impl Sink {
     }
 
     /// The same channel for another thread; both must be flushed.
+    #[must_use]
     pub fn fork(&self) -> Sink {
         Sink { batch: Vec::with_capacity(BATCH), sender: self.sender.clone() }
     }

@@ -1,0 +1,120 @@
+//! Any store as a source: its keys below a prefix, under their full names, so that a mirror has the same keys.
+//!
+//! Where the store keeps fingerprints they are the versions, and equal content is never copied twice. A value that
+//! was put without one has the store's own version, which only hints at a change.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use async_trait::async_trait;
+
+use super::{Cursors, Event, Sink, Source, Versions};
+use crate::error::{Context, Error, Kind, Result};
+use crate::record::{Body, Entry, Fingerprint, Scope, Version};
+use crate::store::{Listed, PAGE, Page, Query, SharedStore, StoreExt, What};
+
+pub struct FromStore {
+    name: String,
+    store: SharedStore,
+    prefix: String,
+    requests: AtomicU64,
+    /// A listing met a value without a fingerprint.
+    bare: AtomicBool,
+}
+
+impl FromStore {
+    pub fn new(store: SharedStore, prefix: String) -> Self {
+        let name = if prefix.is_empty() {
+            format!("store {}", store.name())
+        } else {
+            format!("store {} below {prefix}", store.name())
+        };
+        FromStore { name, store, prefix, requests: AtomicU64::new(0), bare: AtomicBool::new(false) }
+    }
+
+    async fn page(&self, after: Option<&str>) -> Result<Page> {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        let query = Query { prefix: &self.prefix, after, limit: PAGE, what: What::Keys };
+        let page = self.store.list(query).await.context(|| format!("listing {}", self.name))?;
+        if page.more && page.items.is_empty() {
+            return Err(Error::bug(format!(
+                "{} gave an empty page and says more follows",
+                self.store.name()
+            )));
+        }
+        Ok(page)
+    }
+
+    async fn tell(&self, lines: Vec<Listed>, out: &mut Sink) -> Result<()> {
+        let mut scope: Scope = "".into();
+        for line in lines {
+            if line.fingerprint.is_none() {
+                self.bare.store(true, Ordering::Relaxed);
+            }
+            let folder = line.key.rsplit_once('/').map_or("", |(folder, _)| folder);
+            if *scope != *folder {
+                scope = Arc::from(folder);
+            }
+            let version = version_of(line.fingerprint, line.version);
+            out.send(Event::Seen(Entry::new(line.key, &scope, version))).await?;
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Source for FromStore {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn sorted(&self) -> bool {
+        true
+    }
+
+    fn versions(&self) -> Versions {
+        if self.store.caps().keeps_fingerprint && !self.bare.load(Ordering::Relaxed) {
+            Versions::Content
+        } else {
+            Versions::Hint
+        }
+    }
+
+    async fn list(&self, _cursors: &Cursors, out: &mut Sink) -> Result<()> {
+        let mut page = self.page(None).await?;
+        loop {
+            let after = page.items.last().map(|line| line.key.clone());
+            let more = page.more;
+            self.tell(page.items, out).await?;
+            if !more {
+                return out.send(Event::Complete("".into(), None)).await;
+            }
+            page = match self.page(after.as_deref()).await {
+                Ok(page) => page,
+                Err(error) => return out.send(Event::Broken("".into(), error)).await,
+            };
+        }
+    }
+
+    async fn open(&self, entry: &Entry) -> Result<Body> {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        let stored = self.store.get_one(&entry.id).await.context(|| format!("reading {}", entry.id))?;
+        let stored = stored.ok_or_else(|| {
+            let message = format!("{} was removed from {} after it was listed", entry.id, self.store.name());
+            Error::new(Kind::Conflict, message)
+        })?;
+        Ok(Body { version: version_of(stored.fingerprint, stored.version), bytes: stored.value })
+    }
+
+    fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    async fn check(&self) -> Result<Vec<String>> {
+        self.store.check().await
+    }
+}
+
+fn version_of(fingerprint: Option<Fingerprint>, version: Version) -> String {
+    fingerprint.map_or(version.0, |print| print.to_string())
+}

@@ -15,6 +15,7 @@ pub mod sqlite;
 
 /// What a store can promise. Code asks the caps, never the kind of store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools)] // independent promises, not states of one thing
 pub struct Caps {
     /// `Expect::Absent` is atomic: of two writers exactly one wins.
     pub create: bool,
@@ -98,9 +99,12 @@ pub enum Expect {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Op {
-    Put { value: Bytes, fingerprint: Option<Fingerprint> },
+    Put {
+        value: Bytes,
+        fingerprint: Option<Fingerprint>,
+    },
     Delete,
-    /// Only a condition, no write. Allowed in `Mode::All` only.
+    /// Only a condition, no write. Allowed in `Mode::All` only. When it holds, the outcome is `AlreadySo`.
     Check,
 }
 
@@ -180,13 +184,15 @@ pub trait Store: Send + Sync {
     /// never `None`.
     async fn get(&self, keys: &[&str]) -> Result<Vec<Option<Stored>>>;
 
-    /// A page in byte order. An error means the listing proves nothing.
+    /// A page in byte order. An error means the listing proves nothing. A page of values may end before `limit`
+    /// to stay small in memory: `more` alone says whether anything follows.
     async fn list(&self, query: Query<'_>) -> Result<Page>;
 
     /// One outcome per item, in order.
     ///
     /// `Each`: items are independent; an error beside one says its outcome is unknown or refused, the others stand.
     /// `All`: everything or nothing, at most `caps().atomic_max` items; a conflict is an outcome, not an error.
+    /// In `All`, a refused item is an error beside it and leaves the others `Untouched`.
     /// The outer error means that nothing is known about any item. A key appears once per call.
     /// When an outcome is returned the write is durable.
     async fn write(&self, items: Vec<Item>, mode: Mode) -> Result<Vec<Result<Outcome>>>;
@@ -270,5 +276,54 @@ pub fn check_limits(caps: &Caps, item: &Item) -> Result<()> {
             Err(Error::new(Kind::Invalid, message).remedy_is("Exclude it, or use an object store."))
         }
         _ => Ok(()),
+    }
+}
+
+/// `All` is for stores that can, with batches they can take: anything else is the caller's mistake.
+pub fn check_atomic(caps: &Caps, items: usize, mode: Mode) -> Result<()> {
+    if mode == Mode::All && items > caps.atomic_max {
+        let message = format!("{items} items all or nothing; the store takes {} at most", caps.atomic_max);
+        return Err(Error::bug(message));
+    }
+    Ok(())
+}
+
+/// What an item comes to before anything is written: `None` = its condition holds and there is something to do.
+/// For stores that look before they write; `same` says whether what is held equals what a put brings.
+pub fn judge(item: &Item, held: Option<&Version>, same: bool) -> Option<Outcome> {
+    let settled = match item.op {
+        Op::Put { .. } => held.is_some() && same,
+        Op::Delete => held.is_none(),
+        Op::Check => false,
+    };
+    if settled {
+        return Some(Outcome::AlreadySo(held.cloned()));
+    }
+    let holds = match &item.expect {
+        Expect::Anything => true,
+        Expect::Absent => held.is_none(),
+        Expect::Exactly(version) => held == Some(version),
+    };
+    match (holds, &item.op) {
+        (false, _) => Some(Outcome::Conflict(held.cloned())),
+        (true, Op::Check) => Some(Outcome::AlreadySo(held.cloned())),
+        (true, _) => None,
+    }
+}
+
+/// A condition by itself is only meaningful beside the writes it guards.
+pub fn check_lone(item: &Item, mode: Mode) -> Result<()> {
+    match (&item.op, mode) {
+        (Op::Check, Mode::Each) => Err(Error::bug("a check outside an all-or-nothing write")),
+        _ => Ok(()),
+    }
+}
+
+/// An all-or-nothing write that did not happen: what stood in the way stays, the rest was not touched.
+pub fn untouched(outcomes: &mut [Result<Outcome>]) {
+    for outcome in outcomes {
+        if outcome.as_ref().is_ok_and(Outcome::landed) {
+            *outcome = Ok(Outcome::Untouched);
+        }
     }
 }

@@ -1,0 +1,43 @@
+//! What SQLite's errors ask of a person.
+
+use rusqlite::ErrorCode;
+
+use crate::error::{Error, Kind};
+
+pub(super) fn explain(error: rusqlite::Error) -> Error {
+    let code = error.sqlite_error_code();
+    let (kind, remedy) = match code {
+        Some(ErrorCode::DiskFull) => {
+            (Kind::Full, "The disk is full. Free some space, then run again; nothing was lost.")
+        }
+        Some(ErrorCode::ReadOnly) => {
+            (Kind::Unauthorized, "Make the file and its folder writable for this user, then run again.")
+        }
+        Some(ErrorCode::PermissionDenied | ErrorCode::AuthorizationForStatementDenied) => {
+            (Kind::Unauthorized, "Let this user read and write the file and its folder.")
+        }
+        Some(ErrorCode::CannotOpen) => {
+            (Kind::Unauthorized, "Check that the file and its folder exist and may be read and written.")
+        }
+        Some(ErrorCode::DatabaseCorrupt) => (
+            Kind::Corrupt,
+            "Stop, keep a copy of the file, and restore it from a backup (`trueup state backup`).",
+        ),
+        Some(ErrorCode::NotADatabase) => (
+            Kind::Corrupt,
+            "Name another file, or restore this one from a backup if its start was overwritten; it was left as it is.",
+        ),
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            (Kind::Unavailable, "Another program holds the file locked. Wait for it to end, then run again.")
+        }
+        Some(ErrorCode::SystemIoFailure) => {
+            (Kind::Unavailable, "The disk reported an error. Check the disk (and its log), then run again.")
+        }
+        Some(ErrorCode::OutOfMemory | ErrorCode::NoLargeFileSupport) => {
+            (Kind::Full, "Memory or the largest file size is used up. Free some, then run again.")
+        }
+        Some(ErrorCode::TooBig) => (Kind::Invalid, "The value is larger than SQLite takes. Exclude it."),
+        _ => (Kind::Bug, Kind::Bug.remedy()),
+    };
+    Error::new(kind, error.to_string()).remedy_is(remedy).caused_by(error)
+}

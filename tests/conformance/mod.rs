@@ -1,0 +1,10 @@
+//! The contracts of the traits, checked on every implementation and wrapper.
+
+pub mod racing;
+pub mod reading;
+pub mod stores;
+pub mod writing;
+
+mod memory;
+mod sources;
+mod sqlite;

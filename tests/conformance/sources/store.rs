@@ -1,0 +1,115 @@
+//! A store as a source.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use trueup::error::{Error, Kind, Result};
+use trueup::record::Fingerprint;
+use trueup::source::store::FromStore;
+use trueup::source::{Event, Source, Versions};
+use trueup::store::memory::Memory;
+use trueup::store::{Caps, Item, Mode, Outcome, Page, Query, Store, Stored};
+
+use super::{Holding, holding, list, seen, source_conforms};
+
+async fn store_of(holding: &Holding, fingerprints: bool) -> Arc<Memory> {
+    let store = Arc::new(Memory::new());
+    let items = holding.iter().map(|(key, value)| {
+        let item = Item::put(key.clone(), Bytes::from(value.clone()));
+        if fingerprints { item.with_fingerprint(Fingerprint::of(value)) } else { item }
+    });
+    for batch in items.collect::<Vec<_>>().chunks(1_000) {
+        store.write(batch.to_vec(), Mode::Each).await.unwrap();
+    }
+    store
+}
+
+#[tokio::test]
+async fn a_store_conforms_as_a_source() {
+    let records = holding(&[("a/1", "x"), ("a-2", "y"), ("b", "z"), ("키", "값")]);
+    for fingerprints in [true, false] {
+        let source = FromStore::new(store_of(&records, fingerprints).await, String::new());
+        source_conforms(&source, &records).await;
+    }
+}
+
+#[tokio::test]
+async fn a_store_of_many_pages_conforms_as_a_source() {
+    let records: Holding = (0..4_500).map(|n| (format!("{:04}", n), vec![b'x'])).collect();
+    let source = FromStore::new(store_of(&records, true).await, String::new());
+    source_conforms(&source, &records).await;
+    assert_eq!(source.requests(), 3 + 4_500 + 3 + 1, "pages of two listings and every body");
+}
+
+#[tokio::test]
+async fn a_prefix_narrows_a_store_and_keeps_full_keys() {
+    let store = store_of(&holding(&[("a/1", "x"), ("ab", "y"), ("b/1", "z")]), true).await;
+    let source = FromStore::new(store, "a/".to_owned());
+    source_conforms(&source, &holding(&[("a/1", "x")])).await;
+}
+
+#[tokio::test]
+async fn versions_tell_the_content_only_where_every_value_has_a_fingerprint() {
+    let records = holding(&[("a", "x"), ("b", "y")]);
+    let store = store_of(&records, true).await;
+    let source = FromStore::new(store.clone(), String::new());
+    let entries = seen(&list(&source).await.unwrap());
+    assert_eq!(source.versions(), Versions::Content);
+    assert_eq!(entries[0].version, Fingerprint::of(b"x").to_string());
+
+    store.write(vec![Item::put("c", "by hand")], Mode::Each).await.unwrap();
+    list(&source).await.unwrap();
+    assert_eq!(source.versions(), Versions::Hint);
+}
+
+/// A store whose connection is lost after some pages.
+struct LostAfter {
+    pages: AtomicUsize,
+    inner: Arc<Memory>,
+}
+
+#[async_trait]
+impl Store for LostAfter {
+    fn name(&self) -> &str {
+        "lost"
+    }
+
+    fn caps(&self) -> Caps {
+        self.inner.caps()
+    }
+
+    async fn get(&self, keys: &[&str]) -> Result<Vec<Option<Stored>>> {
+        self.inner.get(keys).await
+    }
+
+    async fn list(&self, query: Query<'_>) -> Result<Page> {
+        let left = self.pages.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        left.map_err(|_| Error::new(Kind::Unavailable, "connection lost"))?;
+        self.inner.list(query).await
+    }
+
+    async fn write(&self, items: Vec<Item>, mode: Mode) -> Result<Vec<Result<Outcome>>> {
+        self.inner.write(items, mode).await
+    }
+}
+
+#[tokio::test]
+async fn a_listing_cut_short_proves_nothing() {
+    let records: Holding = (0..4_500).map(|n| (format!("{n:04}"), vec![b'x'])).collect();
+    let inner = store_of(&records, true).await;
+    for pages in 0..4 {
+        let store = LostAfter { pages: AtomicUsize::new(pages), inner: inner.clone() };
+        let source = FromStore::new(Arc::new(store), String::new());
+        match (pages, list(&source).await) {
+            (0, listed) => assert_eq!(listed.unwrap_err().kind(), Kind::Unavailable),
+            (1 | 2, listed) => {
+                let events = listed.unwrap();
+                assert_eq!(seen(&events).len(), pages * 2_000);
+                assert!(matches!(events.last(), Some(Event::Broken(scope, _)) if scope.is_empty()));
+            }
+            (_, listed) => assert!(matches!(listed.unwrap().last(), Some(Event::Complete(..)))),
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! etcd, one node or several, each of which can be killed, restarted and paused.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use super::leash::{DataFolder, Leash, free_ports, program};
+use super::until;
+
+/// Another process took a port between our look and the server's: rare, and then other ports are free.
+const STARTS_MAX: u32 = 5;
+/// One look at a node on loopback.
+const LOOK: Duration = Duration::from_millis(500);
+
+pub struct Etcd {
+    nodes: Vec<Node>,
+    folder: DataFolder,
+}
+
+struct Node {
+    client_port: u16,
+    peer_port: u16,
+    /// `None` while killed.
+    process: Mutex<Option<Leash>>,
+}
+
+impl Etcd {
+    /// Start a cluster and wait until every node sees a leader.
+    pub async fn start(nodes: usize) -> Self {
+        for _ in 0..STARTS_MAX {
+            let ports = free_ports(nodes * 2);
+            let nodes = ports.chunks(2).map(|pair| Node {
+                client_port: pair[0],
+                peer_port: pair[1],
+                process: Mutex::new(None),
+            });
+            let etcd = Etcd { nodes: nodes.collect(), folder: DataFolder::new("etcd") };
+            for node in 0..etcd.nodes.len() {
+                etcd.launch(node);
+            }
+            until("etcd is healthy, or failed to start", || etcd.healthy() || etcd.clashed()).await;
+            if etcd.healthy() {
+                return etcd;
+            }
+        }
+        panic!("etcd found its ports taken {STARTS_MAX} times");
+    }
+
+    /// `127.0.0.1:2379,127.0.0.1:2381,…`: what follows `etcd://`.
+    pub fn endpoints(&self) -> String {
+        let addresses: Vec<_> =
+            self.nodes.iter().map(|node| format!("127.0.0.1:{}", node.client_port)).collect();
+        addresses.join(",")
+    }
+
+    /// Kill a node as a power cut would.
+    pub fn kill(&self, node: usize) {
+        let leash = self.nodes[node].process.lock().unwrap().take().expect("the node is running");
+        drop(leash);
+    }
+
+    /// Start a killed node on its old data, and wait until it takes part again.
+    pub async fn restart(&self, node: usize) {
+        self.launch(node);
+        until("the etcd node is back", || self.nodes[node].healthy()).await;
+    }
+
+    /// Every node stops in its tracks: connections stay open and nothing answers.
+    pub fn pause(&self) {
+        self.signal("STOP");
+    }
+
+    pub fn resume(&self) {
+        self.signal("CONT");
+    }
+
+    /// The node that leads, as the cluster sees it now.
+    pub fn leader(&self) -> Option<usize> {
+        (0..self.nodes.len()).find(|&node| self.leads(node))
+    }
+
+    /// `etcdctl` on the whole cluster.
+    pub fn ctl(&self, arguments: &[&str]) -> String {
+        let output = etcdctl(&self.endpoints(), arguments);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn signal(&self, name: &str) {
+        for node in &self.nodes {
+            if let Some(leash) = &*node.process.lock().unwrap() {
+                leash.signal(name);
+            }
+        }
+    }
+
+    fn launch(&self, node: usize) {
+        let server = program("etcd", &[], "etcd-server");
+        let cluster: Vec<_> = self
+            .nodes
+            .iter()
+            .enumerate()
+            .map(|(other, it)| format!("n{other}=http://127.0.0.1:{}", it.peer_port))
+            .collect();
+        let Node { client_port, peer_port, process } = &self.nodes[node];
+        let client = format!("http://127.0.0.1:{client_port}");
+        let peer = format!("http://127.0.0.1:{peer_port}");
+        let data = self.folder.path().join(format!("n{node}"));
+        let command = [
+            server.to_str().unwrap(),
+            &format!("--name=n{node}"),
+            &format!("--data-dir={}", data.display()),
+            &format!("--listen-client-urls={client}"),
+            &format!("--advertise-client-urls={client}"),
+            &format!("--listen-peer-urls={peer}"),
+            &format!("--initial-advertise-peer-urls={peer}"),
+            &format!("--initial-cluster={}", cluster.join(",")),
+        ];
+        let log = self.folder.path().join(format!("n{node}.log"));
+        *process.lock().unwrap() = Some(Leash::start(&command, "KILL", &log));
+    }
+
+    fn healthy(&self) -> bool {
+        self.nodes.iter().all(Node::healthy)
+    }
+
+    /// A node ended: over a taken port (start again), or over something to fail with.
+    fn clashed(&self) -> bool {
+        self.nodes.iter().any(|node| {
+            let process = node.process.lock().unwrap();
+            let Some(leash) = process.as_ref().filter(|leash| leash.ended()) else { return false };
+            let log = leash.log();
+            assert!(log.contains("address already in use"), "etcd ended:\n{log}");
+            true
+        })
+    }
+
+    fn leads(&self, node: usize) -> bool {
+        let endpoint = format!("127.0.0.1:{}", self.nodes[node].client_port);
+        let output = etcdctl(&endpoint, &["endpoint", "status", "--write-out=json", "--command-timeout=1s"]);
+        let Ok(answer) = serde_json::from_slice::<serde_json::Value>(&output.stdout) else { return false };
+        let status = &answer[0]["Status"];
+        status["leader"].is_u64() && status["leader"] == status["header"]["member_id"]
+    }
+}
+
+impl Node {
+    /// etcd calls itself healthy when it has a leader and can commit.
+    fn healthy(&self) -> bool {
+        let address = SocketAddr::from(([127, 0, 0, 1], self.client_port));
+        let ask = || -> std::io::Result<String> {
+            let mut stream = TcpStream::connect_timeout(&address, LOOK)?;
+            stream.set_read_timeout(Some(LOOK))?;
+            stream.write_all(b"GET /health HTTP/1.0\r\n\r\n")?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer)?;
+            Ok(answer)
+        };
+        ask().is_ok_and(|answer| answer.contains(r#""health":"true""#))
+    }
+}
+
+fn etcdctl(endpoints: &str, arguments: &[&str]) -> std::process::Output {
+    Command::new(program("etcdctl", &[], "etcd-client"))
+        .env("ETCDCTL_API", "3")
+        .arg(format!("--endpoints={endpoints}"))
+        .args(arguments)
+        .output()
+        .unwrap()
+}

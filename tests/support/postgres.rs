@@ -1,0 +1,179 @@
+//! PostgreSQL with a data folder of its own, as user `postgres` where tests run as root (it refuses root).
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::leash::{DataFolder, Leash, am_root, free_ports, program};
+use super::until;
+
+/// Another process took the port between our look and the server's: rare, and then another one is free.
+const STARTS_MAX: u32 = 5;
+const PACKAGE: &str = "postgresql";
+
+pub struct Postgres {
+    port: u16,
+    settings: Vec<String>,
+    /// `None` while killed.
+    process: Mutex<Option<Leash>>,
+    databases: AtomicU32,
+    folder: DataFolder,
+}
+
+impl Postgres {
+    pub async fn start() -> Self {
+        Self::start_with(&[]).await
+    }
+
+    /// With settings besides, as `wal_level=logical`.
+    pub async fn start_with(settings: &[&str]) -> Self {
+        let folder = DataFolder::new("postgres");
+        let data = folder.path().join("data");
+        std::fs::create_dir(&data).unwrap();
+        give_to_postgres(&data);
+        let output = as_postgres(&[
+            tool("initdb").to_str().unwrap(),
+            "--username=postgres",
+            "--auth=trust",
+            "--encoding=UTF8",
+            "--locale=C",
+            "--no-sync",
+            "-D",
+            data.to_str().unwrap(),
+        ]);
+        assert!(output.status.success(), "initdb: {}", String::from_utf8_lossy(&output.stderr));
+
+        let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
+        let (process, databases) = (Mutex::new(None), AtomicU32::new(0));
+        let mut postgres = Postgres { port: 0, settings, process, databases, folder };
+        for _ in 0..STARTS_MAX {
+            postgres.port = free_ports(1)[0];
+            postgres.launch();
+            until("PostgreSQL is ready, or failed to start", || postgres.ready() || postgres.clashed()).await;
+            if postgres.ready() {
+                return postgres;
+            }
+        }
+        panic!("PostgreSQL found its port taken {STARTS_MAX} times");
+    }
+
+    pub fn dsn(&self, database: &str) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
+    }
+
+    /// The address of an empty database nobody else uses.
+    pub fn fresh_database(&self) -> String {
+        let name = format!("fresh_{}", self.databases.fetch_add(1, Ordering::Relaxed));
+        self.query(&self.dsn("postgres"), &format!("create database {name}"));
+        self.dsn(&name)
+    }
+
+    /// `psql`: the rows, one per line, columns separated by `|`.
+    pub fn query(&self, dsn: &str, sql: &str) -> String {
+        let output = psql(dsn, sql);
+        assert!(output.status.success(), "{sql}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+    }
+
+    /// Kill it as a power cut would.
+    pub async fn kill(&self) {
+        let leash = self.process.lock().unwrap().take().expect("PostgreSQL is running");
+        leash.signal("KILL");
+        until("PostgreSQL is gone", || leash.ended()).await;
+    }
+
+    /// Start it again on its old data, running or killed, and wait until it answers.
+    pub async fn restart(&self) {
+        drop(self.process.lock().unwrap().take());
+        // Children of a killed server hold on to its shared memory for a moment; the new one then ends at once.
+        for _ in 0..STARTS_MAX {
+            self.launch();
+            until("PostgreSQL is back, or failed to start", || self.ready() || self.ended()).await;
+            if self.ready() {
+                return;
+            }
+        }
+        panic!("PostgreSQL does not come back:\n{}", self.log());
+    }
+
+    fn launch(&self) {
+        let (data, sockets) = (self.folder.path().join("data"), self.folder.path().join("data"));
+        let port = self.port.to_string();
+        let (server, sockets) = (tool("postgres"), sockets.display().to_string());
+        let mut command = user_switch();
+        command.extend([server.to_str().unwrap(), "-D", data.to_str().unwrap(), "-p", &port]);
+        command.extend(["-h", "127.0.0.1", "-k", &sockets]);
+        // Tests kill processes, not machines: the kernel keeps what was written.
+        command.extend(["-c", "fsync=off", "-c", "max_connections=200"]);
+        for setting in &self.settings {
+            command.extend(["-c", setting]);
+        }
+        let log = self.folder.path().join("log");
+        *self.process.lock().unwrap() = Some(Leash::start(&command, "QUIT", &log));
+    }
+
+    fn ready(&self) -> bool {
+        psql(&self.dsn("postgres"), "select 1").status.success()
+    }
+
+    fn ended(&self) -> bool {
+        self.process.lock().unwrap().as_ref().is_none_or(Leash::ended)
+    }
+
+    fn log(&self) -> String {
+        self.process.lock().unwrap().as_ref().map(Leash::log).unwrap_or_default()
+    }
+
+    /// It ended: over a taken port (start again), or over something to fail with.
+    fn clashed(&self) -> bool {
+        if !self.ended() {
+            return false;
+        }
+        let log = self.log();
+        assert!(log.contains("Address already in use"), "PostgreSQL ended:\n{log}");
+        true
+    }
+}
+
+/// The newest installed version's programs; Debian keeps the server out of PATH.
+fn tool(name: &str) -> PathBuf {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let mut folders: Vec<PathBuf> = versions.map(|version| version.path().join("bin")).collect();
+    folders.sort_by_key(|folder| {
+        let version = folder.parent().and_then(Path::file_name).and_then(|name| name.to_str());
+        std::cmp::Reverse(version.and_then(|version| version.parse::<u32>().ok()))
+    });
+    program(name, &folders, PACKAGE)
+}
+
+fn psql(dsn: &str, sql: &str) -> Output {
+    Command::new(tool("psql"))
+        .env("PGCONNECT_TIMEOUT", "5")
+        .args(["--no-psqlrc", "--tuples-only", "--no-align", "--set=ON_ERROR_STOP=1", "--command", sql, dsn])
+        .output()
+        .unwrap()
+}
+
+/// What goes before a command so that it runs as `postgres`. It becomes the command, so its process id is the server's.
+fn user_switch() -> Vec<&'static str> {
+    if am_root() {
+        vec!["setpriv", "--reuid=postgres", "--regid=postgres", "--init-groups"]
+    } else {
+        Vec::new()
+    }
+}
+
+fn as_postgres(command: &[&str]) -> Output {
+    let whole: Vec<&str> = user_switch().into_iter().chain(command.iter().copied()).collect();
+    Command::new(whole[0]).args(&whole[1..]).current_dir("/").output().unwrap()
+}
+
+fn give_to_postgres(folder: &Path) {
+    if !am_root() {
+        return;
+    }
+    let given = Command::new("chown").arg("postgres:postgres").arg(folder).output().unwrap();
+    let why = String::from_utf8_lossy(&given.stderr).into_owned();
+    assert!(given.status.success(), "no user `postgres` (apt-get install {PACKAGE}): {why}");
+}
