@@ -10,12 +10,14 @@ pub fn from_status(status: &Status) -> Error {
     let text = status.message();
     let error = Error::new(kind_of(status.code(), text), sentence(status));
     match error.kind() {
-        Kind::Unauthorized if text.contains("permission denied") => {
-            error.remedy_is("Grant the etcd user's role read and write access to the prefix and to the marker key.")
-        }
+        Kind::Unauthorized if text.contains("permission denied") => error.remedy_is(
+            "Grant the etcd user's role read and write access to the prefix and to the marker key.",
+        ),
         Kind::Unauthorized => error.remedy_is("Check the etcd user and password."),
         Kind::Unavailable => error.remedy_is("Check that etcd is up and reachable at the endpoints given."),
-        Kind::Full => error.remedy_is("Compact and defragment etcd, disarm its NOSPACE alarm, or raise its quota."),
+        Kind::Full => {
+            error.remedy_is("Compact and defragment etcd, disarm its NOSPACE alarm, or raise its quota.")
+        }
         _ => error,
     }
 }
@@ -41,7 +43,9 @@ fn kind_of(code: Code, text: &str) -> Kind {
     let says = |part: &str| text.contains(part);
     match code {
         Code::Unauthenticated | Code::PermissionDenied => Kind::Unauthorized,
-        Code::InvalidArgument if says("authentication failed") || says("user name is empty") => Kind::Unauthorized,
+        Code::InvalidArgument if says("authentication failed") || says("user name is empty") => {
+            Kind::Unauthorized
+        }
         Code::InvalidArgument if says("revision of auth store is old") => Kind::Unavailable,
         Code::FailedPrecondition if says("authentication is not enabled") => Kind::Config,
         Code::OutOfRange if says("compacted") => Kind::CursorLost,
@@ -56,16 +60,20 @@ fn kind_of(code: Code, text: &str) -> Kind {
         Code::DataLoss => Kind::Corrupt,
         Code::Unimplemented => Kind::Invalid,
         // A broken connection is Unknown, a deadline of ours Cancelled, HTTP/2 trouble Internal.
-        Code::Ok | Code::Unknown | Code::Cancelled | Code::Internal | Code::DeadlineExceeded | Code::Unavailable => {
-            Kind::Unavailable
-        }
+        Code::Ok
+        | Code::Unknown
+        | Code::Cancelled
+        | Code::Internal
+        | Code::DeadlineExceeded
+        | Code::Unavailable => Kind::Unavailable,
     }
 }
 
 /// The token has expired or was given by a member that restarted; the request was not looked at.
 pub fn is_stale_token(status: &Status) -> bool {
     status.code() == Code::Unauthenticated
-        || (status.code() == Code::InvalidArgument && status.message().contains("revision of auth store is old"))
+        || (status.code() == Code::InvalidArgument
+            && status.message().contains("revision of auth store is old"))
 }
 
 pub fn is_auth_disabled(status: &Status) -> bool {
@@ -87,7 +95,8 @@ pub fn is_request_too_large(error: &Error) -> bool {
 /// An answer over our own limit; ask for less.
 pub fn is_answer_too_large(error: &Error) -> bool {
     let text = error.to_string();
-    error.kind() == Kind::Invalid && (text.contains("message length too large") || text.contains("larger than"))
+    error.kind() == Kind::Invalid
+        && (text.contains("message length too large") || text.contains("larger than"))
 }
 
 #[cfg(test)]
@@ -98,11 +107,19 @@ mod tests {
     fn code_and_text_together_decide_the_kind() {
         let cases = [
             (Code::OutOfRange, "etcdserver: mvcc: required revision has been compacted", Kind::CursorLost),
-            (Code::OutOfRange, "Error, decoded message length too large: found 28000000 bytes", Kind::Invalid),
+            (
+                Code::OutOfRange,
+                "Error, decoded message length too large: found 28000000 bytes",
+                Kind::Invalid,
+            ),
             (Code::Unknown, "transport error", Kind::Unavailable),
             (Code::Cancelled, "Timeout expired", Kind::Unavailable),
             (Code::InvalidArgument, "etcdserver: request is too large", Kind::Invalid),
-            (Code::ResourceExhausted, "grpc: received message larger than max (3000000 vs. 2097152)", Kind::Invalid),
+            (
+                Code::ResourceExhausted,
+                "grpc: received message larger than max (3000000 vs. 2097152)",
+                Kind::Invalid,
+            ),
             (
                 Code::InvalidArgument,
                 "etcdserver: authentication failed, invalid user ID or password",

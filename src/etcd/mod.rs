@@ -85,12 +85,7 @@ impl Client {
             .iter()
             .map(|endpoint| channel(endpoint, tls.as_ref()))
             .collect::<Result<Vec<_>>>()?;
-        Ok(Client(Arc::new(Inner {
-            user,
-            channels,
-            current: AtomicUsize::new(0),
-            token: Mutex::new(None),
-        })))
+        Ok(Client(Arc::new(Inner { user, channels, current: AtomicUsize::new(0), token: Mutex::new(None) })))
     }
 
     pub async fn range(&self, request: RangeRequest) -> Result<RangeResponse> {

@@ -6,8 +6,8 @@ use super::compare::{CompareResult, CompareTarget, TargetUnion};
 use super::request_op::Request as Op;
 use super::response_op::Response as Answer;
 use super::{
-    Compare, DeleteRangeRequest, KeyValue, PutRequest, RangeRequest, RangeResponse, RequestOp, ResponseOp, TxnRequest,
-    TxnResponse,
+    Compare, DeleteRangeRequest, KeyValue, PutRequest, RangeRequest, RangeResponse, RequestOp, ResponseOp,
+    TxnRequest, TxnResponse,
 };
 
 /// One key, as it is now.

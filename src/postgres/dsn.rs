@@ -31,8 +31,7 @@ impl PostgresPlace {
             return Err(bad("begins with postgres://"));
         }
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
-        let mut place =
-            PostgresPlace { config: Config::new(), verify: false, authority: None, table: None };
+        let mut place = PostgresPlace { config: Config::new(), verify: false, authority: None, table: None };
         let mut mode = None;
         let mut rest = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {

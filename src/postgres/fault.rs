@@ -38,7 +38,9 @@ fn from_answer(db: &DbError) -> Error {
     }
     let error = Error::new(kind_of(db.code()), text);
     match db.code() {
-        code if *code == SqlState::INVALID_CATALOG_NAME => error.remedy_is("Create the database, or correct the DSN."),
+        code if *code == SqlState::INVALID_CATALOG_NAME => {
+            error.remedy_is("Create the database, or correct the DSN.")
+        }
         code if *code == SqlState::INSUFFICIENT_PRIVILEGE => {
             error.remedy_is("Grant the PostgreSQL role the right it lacks.")
         }

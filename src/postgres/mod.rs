@@ -131,7 +131,8 @@ pub async fn within<T>(
         Ok(outcome) => outcome.map_err(|error| fault::from_postgres(&error)),
         Err(_) => {
             let message = format!("PostgreSQL did not answer within {} s", max.as_secs());
-            Err(Error::new(Kind::Unavailable, message).remedy_is("Check that PostgreSQL is up and not overloaded."))
+            Err(Error::new(Kind::Unavailable, message)
+                .remedy_is("Check that PostgreSQL is up and not overloaded."))
         }
     }
 }
@@ -139,4 +140,32 @@ pub async fn within<T>(
 /// A name as SQL takes it, whatever it contains.
 pub fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// The smallest text greater than every text with this prefix, in byte order; `None` = unbounded.
+/// UTF-8 sorts as its characters do, so the last character that has a successor is the one to raise.
+pub fn prefix_end(prefix: &str) -> Option<String> {
+    let mut rest = prefix.to_owned();
+    while let Some(last) = rest.pop() {
+        let next = if last == '\u{D7FF}' { Some('\u{E000}') } else { char::from_u32(u32::from(last) + 1) };
+        if let Some(next) = next {
+            rest.push(next);
+            return Some(rest);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::prefix_end;
+
+    #[test]
+    fn a_prefix_ends_before_its_next_character() {
+        assert_eq!(prefix_end("/a/").as_deref(), Some("/a0"));
+        assert_eq!(prefix_end("é").as_deref(), Some("ê"));
+        assert_eq!(prefix_end("a\u{10FFFF}").as_deref(), Some("b"));
+        assert_eq!(prefix_end("\u{D7FF}").as_deref(), Some("\u{E000}"));
+        assert_eq!(prefix_end(""), None);
+    }
 }

@@ -10,7 +10,9 @@ use bytes::Bytes;
 use crate::error::{Error, Kind, Result};
 use crate::record::{Fingerprint, Version};
 
+pub mod etcd;
 pub mod memory;
+pub mod postgres;
 pub mod sqlite;
 
 /// What a store can promise. Code asks the caps, never the kind of store.

@@ -5,6 +5,8 @@ pub mod reading;
 pub mod stores;
 pub mod writing;
 
+mod etcd;
 mod memory;
+mod postgres;
 mod sources;
 mod sqlite;
