@@ -138,8 +138,8 @@ impl Store for Memory {
     }
 
     async fn get(&self, keys: &[&str]) -> Result<Vec<Option<Stored>>> {
-        let shelf = self.lock();
-        Ok(keys.iter().map(|key| shelf.held.get(*key).cloned()).collect())
+        let shelves = self.lock();
+        Ok(keys.iter().map(|key| shelves.held.get(*key).cloned()).collect())
     }
 
     async fn list(&self, query: Query<'_>) -> Result<Page> {
@@ -148,10 +148,10 @@ impl Store for Memory {
 
     async fn write(&self, items: Vec<Item>, mode: Mode) -> Result<Vec<Result<Outcome>>> {
         check_atomic(&CAPS, items.len(), mode)?;
-        let mut shelf = self.lock();
+        let mut shelves = self.lock();
         Ok(match mode {
-            Mode::Each => shelf.write_each(items),
-            Mode::All => shelf.write_all(items),
+            Mode::Each => shelves.write_each(items),
+            Mode::All => shelves.write_all(items),
         })
     }
 }

@@ -10,3 +10,4 @@ mod memory;
 mod postgres;
 mod sources;
 mod sqlite;
+mod wrappers;

@@ -65,15 +65,8 @@ impl Postgres {
     /// The address of an empty database nobody else uses.
     pub fn fresh_database(&self) -> String {
         let name = format!("fresh_{}", self.databases.fetch_add(1, Ordering::Relaxed));
-        self.query(&self.dsn("postgres"), &format!("create database {name}"));
+        query(&self.dsn("postgres"), &format!("create database {name}"));
         self.dsn(&name)
-    }
-
-    /// `psql`: the rows, one per line, columns separated by `|`.
-    pub fn query(&self, dsn: &str, sql: &str) -> String {
-        let output = psql(dsn, sql);
-        assert!(output.status.success(), "{sql}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
     }
 
     /// Kill it as a power cut would.
@@ -98,12 +91,11 @@ impl Postgres {
     }
 
     fn launch(&self) {
-        let (data, sockets) = (self.folder.path().join("data"), self.folder.path().join("data"));
-        let port = self.port.to_string();
-        let (server, sockets) = (tool("postgres"), sockets.display().to_string());
+        let (server, port) = (tool("postgres"), self.port.to_string());
+        let data = self.folder.path().join("data");
+        let data = data.to_str().unwrap();
         let mut command = user_switch();
-        command.extend([server.to_str().unwrap(), "-D", data.to_str().unwrap(), "-p", &port]);
-        command.extend(["-h", "127.0.0.1", "-k", &sockets]);
+        command.extend([server.to_str().unwrap(), "-D", data, "-h", "127.0.0.1", "-p", &port, "-k", data]);
         // Tests kill processes, not machines: the kernel keeps what was written.
         command.extend(["-c", "fsync=off", "-c", "max_connections=200"]);
         for setting in &self.settings {
@@ -134,6 +126,13 @@ impl Postgres {
         assert!(log.contains("Address already in use"), "PostgreSQL ended:\n{log}");
         true
     }
+}
+
+/// `psql`: the rows, one per line, columns separated by `|`.
+pub fn query(dsn: &str, sql: &str) -> String {
+    let output = psql(dsn, sql);
+    assert!(output.status.success(), "{sql}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
 }
 
 /// The newest installed version's programs; Debian keeps the server out of PATH.

@@ -3,6 +3,7 @@
 use std::process::{Command, Stdio};
 
 use super::leash::{DataFolder, Leash, state_of};
+use super::postgres::query;
 use super::{Etcd, Postgres, etcd, postgres, trueup, until};
 
 #[test]
@@ -72,20 +73,20 @@ async fn a_restarted_etcd_has_its_data_and_a_paused_one_answers_later() {
 async fn fresh_databases_are_apart() {
     let postgres = postgres().await;
     let (one, two) = (postgres.fresh_database(), postgres.fresh_database());
-    postgres.query(&one, "create table t (n int)");
-    assert_eq!(postgres.query(&one, "select count(*) from t"), "0");
-    assert_eq!(postgres.query(&two, "select count(*) from pg_tables where tablename = 't'"), "0");
+    query(&one, "create table t (n int)");
+    assert_eq!(query(&one, "select count(*) from t"), "0");
+    assert_eq!(query(&two, "select count(*) from pg_tables where tablename = 't'"), "0");
 }
 
 #[tokio::test]
 async fn a_killed_postgres_comes_back_with_its_data() {
     let postgres = Postgres::start_with(&["wal_level=logical"]).await;
     let dsn = postgres.fresh_database();
-    assert_eq!(postgres.query(&dsn, "show wal_level"), "logical");
-    postgres.query(&dsn, "create table t as select 7 as n");
+    assert_eq!(query(&dsn, "show wal_level"), "logical");
+    query(&dsn, "create table t as select 7 as n");
     postgres.kill().await;
     postgres.restart().await;
-    assert_eq!(postgres.query(&dsn, "select n from t"), "7");
+    assert_eq!(query(&dsn, "select n from t"), "7");
     postgres.restart().await;
-    assert_eq!(postgres.query(&dsn, "select n from t"), "7");
+    assert_eq!(query(&dsn, "select n from t"), "7");
 }

@@ -129,17 +129,20 @@ fn has_log(path: &Path) -> bool {
 
 pub(super) fn get(source: Option<&mut Connection>, keys: &[String]) -> Result<Vec<Option<Stored>>> {
     let Some(connection) = source else { return Ok(keys.iter().map(|_| None).collect()) };
+    if let [key] = keys {
+        return get_each(connection, std::slice::from_ref(key)).map_err(explain);
+    }
     // One transaction: all keys as of one moment, and one lock instead of one per key.
     let moment = connection.transaction().map_err(explain)?;
-    let mut statement = moment.prepare_cached(GET).map_err(explain)?;
-    let mut found = Vec::with_capacity(keys.len());
-    for key in keys {
-        let stored = statement.query_row([key], |row| {
-            Ok(Stored { version: version(row, 0)?, fingerprint: fingerprint(row, 1)?, value: value(row, 2)? })
-        });
-        found.push(stored.optional().map_err(explain)?);
-    }
-    Ok(found)
+    get_each(&moment, keys).map_err(explain)
+}
+
+fn get_each(connection: &Connection, keys: &[String]) -> rusqlite::Result<Vec<Option<Stored>>> {
+    let mut statement = connection.prepare_cached(GET)?;
+    let stored = |row: &Row<'_>| {
+        Ok(Stored { version: version(row, 0)?, fingerprint: fingerprint(row, 1)?, value: value(row, 2)? })
+    };
+    keys.iter().map(|key| statement.query_row([key], stored).optional()).collect()
 }
 
 /// A query that can move to another thread: a half-open range of keys.
