@@ -10,7 +10,7 @@ use crate::config::{Drift, Guard, Journal};
 use crate::error::{Error, Kind, Result};
 use crate::queue;
 use crate::shape::Shape;
-use crate::source::{Cursors, Source};
+use crate::source::{Cursors, Source, Versions};
 use crate::state::held::HeldItem;
 use crate::state::lock::Locks;
 use crate::state::{Report, State, keys, retention};
@@ -190,6 +190,11 @@ impl Pipeline {
         }
         finish::finish(self, ask, &past, plan, applied, report).await?;
         outcome
+    }
+
+    /// Versions of this source are only hints, and its bodies are at hand: content is compared before it is judged.
+    fn compares_content(&self) -> bool {
+        self.source.versions() == Versions::Hint && !self.source.remote()
     }
 
     /// The names of the follow-up work every change calls for.

@@ -375,7 +375,10 @@ impl Preparer<'_> {
         let release = if intent.retire { Vec::new() } else { self.release(step) };
         let missing = matches!(step.action, Action::Change(Change::Update, super::plan::Why::Absent));
         let write = conditional(&self.line.name, self.run, intent, op, prior);
-        Ready::Write(Box::new(Write { scope: step.scope.clone(), stamp: step.stamp, missing, release, ..write }))
+        // A conflict is held under the content where that is compared, like everything a person decides about.
+        let content = write.intent.next.as_ref().map(|next| next.base.fingerprint).filter(|_| self.line.compares_content());
+        let stamp = step.stamp.map(|stamp| content.unwrap_or(stamp));
+        Ready::Write(Box::new(Write { scope: step.scope.clone(), stamp, missing, release, ..write }))
     }
 
     /// Somebody changed the value since we wrote it, and the config does not let us overwrite that.
