@@ -36,6 +36,7 @@ mod read;
 mod recover;
 mod render;
 mod scopes;
+pub mod seal;
 mod settle;
 mod sightings;
 pub mod undo;
@@ -73,6 +74,8 @@ pub struct Ask {
     pub approved: Vec<HeldItem>,
     /// Identities an audit found wrong in the store: written again even if nothing else says so.
     pub heal: HashSet<String>,
+    /// Do exactly this, or nothing.
+    pub sealed: Option<Arc<seal::Sealed>>,
     pub stop: Stop,
     pub progress: Arc<dyn Progress>,
 }
@@ -80,7 +83,7 @@ pub struct Ask {
 impl Ask {
     pub fn plain(trigger: &'static str) -> Self {
         let (stop, progress) = (Stop::default(), Arc::new(Silent));
-        Ask { trigger, only: None, full: false, approved: Vec::new(), heal: HashSet::new(), stop, progress }
+        Ask { trigger, only: None, full: false, approved: Vec::new(), heal: HashSet::new(), sealed: None, stop, progress }
     }
 }
 
@@ -175,6 +178,9 @@ impl Pipeline {
             return Err(finish::nothing_could_be_read(&reading.scopes));
         }
         let mut plan = decide::decide(self, ask, &past, reading, report).await?;
+        if let Some(sealed) = &ask.sealed {
+            sealed.compare(&self.sealed_steps(&mut plan.steps).await?)?;
+        }
         if ask.stop.is_set() {
             return Err(Error::new(Kind::Canceled, "stopped by request"));
         }
