@@ -3,5 +3,7 @@
 
 mod config;
 mod conformance;
+mod faults;
+mod flow;
 mod support;
 mod systems;

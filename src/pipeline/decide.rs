@@ -47,14 +47,28 @@ pub struct Past {
     pub approved: HashMap<String, HeldItem>,
     /// Held by the last pass; what was not read again stays held.
     pub held: Vec<HeldItem>,
+    held_identities: HashSet<String>,
     held_updates: HashSet<String>,
     /// Items present but unusable, by entry id.
     pub parked: HashMap<String, Parked>,
     parked_identities: HashSet<String>,
 }
 
+impl Past {
+    pub fn holds(&self, identity: &str) -> bool {
+        !self.held_identities.is_empty() && self.held_identities.contains(identity)
+    }
+
+}
+
+/// A person approved this very change.
+pub fn is_approved(approved: &HashMap<String, HeldItem>, step: &Step) -> bool {
+    let held = approved.get(&step.identity);
+    held.is_some_and(|held| Some(held.change) == step.change() && held.stamp == step.stamp && !held.foreign)
+}
+
 pub async fn decide(line: &Pipeline, ask: &Ask, past: &Past, reading: Reading, report: &mut Report) -> Result<Plan> {
-    let mut decider = Decider { line, ask, past, report, plan: Plan::default(), weighed: Steps::default(), population: Population::default() };
+    let mut decider = Decider { line, ask, past, report, plan: Plan::default(), weighed: Steps::default(), gone: HashSet::new(), population: Population::default() };
     decider.population.known = reading.known;
     decider.run(reading).await
 }
@@ -67,6 +81,8 @@ struct Decider<'a> {
     plan: Plan,
     /// Steps that are real changes, before the guard.
     weighed: Steps,
+    /// Identities the source itself says were removed.
+    gone: HashSet<String>,
     population: Population,
 }
 
@@ -74,7 +90,7 @@ impl Decider<'_> {
     async fn run(mut self, mut reading: Reading) -> Result<Plan> {
         self.weigh_sighted(&mut reading.steps).await?;
         self.weigh_unseen(&mut reading.unseen, &reading.scopes)?;
-        self.keep_what_was_not_read(&reading.scopes)?;
+        self.keep_what_was_not_read(&reading)?;
         let holds = guard::judge(&self.line.guard, self.population);
         self.divide(&holds)?;
         self.expire().await?;
@@ -98,7 +114,10 @@ impl Decider<'_> {
         let mut weighed = std::pin::pin!(weighed);
         while let Some(result) = weighed.next().await {
             let (step, foreign) = result?;
-            if foreign {
+            if step.entry.is_none() {
+                self.gone.insert(step.identity.clone());
+                self.absent(step)?;
+            } else if foreign {
                 self.hold(&step, "foreign: the key holds something trueup did not write", true)?;
             } else {
                 self.consider(step)?;
@@ -108,7 +127,7 @@ impl Decider<'_> {
     }
 
     fn weigh_unseen(&mut self, unseen: &mut Steps, scopes: &Scopes) -> Result<()> {
-        let orphans = super::orphans::gone_with_their_owner(self.line, unseen, scopes)?;
+        let orphans = super::orphans::gone_with_their_owner(self.line, unseen, scopes, &self.gone)?;
         for step in unseen.read::<Step>()? {
             let step = step?;
             let absence = if orphans.contains(&step.identity) { Absence::Proven } else { scopes.absence(&step.scope) };
@@ -146,12 +165,13 @@ impl Decider<'_> {
     }
 
     /// What was held or parked in a scope that was not read again stays so, and is said again.
-    fn keep_what_was_not_read(&mut self, scopes: &Scopes) -> Result<()> {
+    fn keep_what_was_not_read(&mut self, reading: &Reading) -> Result<()> {
+        let scopes = &reading.scopes;
         if self.ask.only.is_some() {
             return Ok(());
         }
         for held in &self.past.held {
-            if !scopes.was_read(&held.scope) {
+            if !scopes.was_read(&held.scope) && !reading.met.contains(&held.identity) {
                 count_held(self.report, held, true);
                 self.plan.held.push(held)?;
             }
@@ -173,14 +193,14 @@ impl Decider<'_> {
     /// People's decisions first; what they leave open goes to the guard.
     fn consider(&mut self, step: Step) -> Result<()> {
         let Some(change) = step.change() else { return self.weighed.push(&(step, false)) };
-        let approved = self.is_approved(&step, change);
+        let approved = is_approved(&self.past.approved, &step);
         let decision = self.past.decisions.get(&step.identity).filter(|decision| decision.stamp == step.stamp);
         match decision {
             Some(decision) if decision.verdict == Verdict::Undone && !approved => {
                 return self.hold(&step, &format!("undone {}", decision.run), false);
             }
             Some(decision) if decision.verdict == Verdict::Rejected => {
-                if change != Change::Delete {
+                if step.entry.is_some() {
                     self.report.count(&step.scope, |counts| counts.skipped += 1);
                 }
                 return Ok(());
@@ -193,11 +213,6 @@ impl Decider<'_> {
             Change::Delete => self.population.deletes += 1,
         }
         self.weighed.push(&(step, approved))
-    }
-
-    fn is_approved(&self, step: &Step, change: Change) -> bool {
-        let held = self.past.approved.get(&step.identity);
-        held.is_some_and(|held| held.change == change && held.stamp == step.stamp && !held.foreign)
     }
 
     /// What has had its time goes, whatever the guard says; only a person who undid that is asked first.
@@ -268,7 +283,7 @@ pub fn held_item(line: &Pipeline, step: &Step, rule: &str, foreign: bool) -> Res
     }))
 }
 
-/// Count a held item; one whose scope was not read was not scanned either, so it brings its own scan along.
+/// Count a held item; one that is absent, or whose scope was not read, was not scanned and brings its own scan along.
 pub fn count_held(report: &mut Report, held: &HeldItem, unread: bool) {
     report.count(&held.scope, |counts| {
         counts.held += 1;
@@ -277,7 +292,7 @@ pub fn count_held(report: &mut Report, held: &HeldItem, unread: bool) {
             Change::Update => counts.held_by.update += 1,
             Change::Delete => counts.held_by.delete += 1,
         }
-        if unread && held.change != Change::Delete {
+        if (unread || held.stamp.is_none()) && held.change != Change::Delete {
             counts.scanned += 1;
         }
     });
@@ -368,6 +383,7 @@ pub async fn past(line: &Pipeline, ask: &Ask) -> Result<Past> {
     Ok(Past {
         decisions: decisions.into_iter().map(|(key, value)| (keys::below(&prefix, &key).to_owned(), value)).collect(),
         approved: ask.approved.iter().map(|held| (held.identity.clone(), held.clone())).collect(),
+        held_identities: held.iter().map(|held| held.identity.clone()).collect(),
         held_updates: held
             .iter()
             .filter(|held| held.change == Change::Update)

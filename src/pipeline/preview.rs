@@ -66,8 +66,8 @@ impl Pipeline {
         let mut report = Report::start(String::new(), &self.name, ask.trigger, String::new());
         let past = decide::past(self, ask).await?;
         let cursors = if ask.full { Cursors::new() } else { self.cursors().await? };
-        let reading = read::read(self, ask, &cursors, &past.decisions, &mut report).await?;
-        if reading.scopes.all_broken() {
+        let reading = read::read(self, ask, &cursors, &past, &mut report).await?;
+        if reading.scopes.all_broken() && report.counts.scanned == 0 {
             return Err(finish::nothing_could_be_read(&reading.scopes));
         }
         let mut plan = decide::decide(self, ask, &past, reading, &mut report).await?;

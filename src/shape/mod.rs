@@ -116,6 +116,11 @@ pub trait Shape: Send + Sync {
         false
     }
 
+    /// The key an export uses for one of ours.
+    fn export_key(&self, key: &str) -> String {
+        key.to_owned()
+    }
+
     /// What makes an entry the same as last time: shape version, body version and facts.
     fn stamp(&self, entry: &Entry) -> Fingerprint {
         let facts = entry.facts.as_ref().map(ToString::to_string).unwrap_or_default();

@@ -5,7 +5,10 @@ pub mod reading;
 pub mod stores;
 pub mod writing;
 
+mod folder;
 mod memory;
 mod sources;
+mod objects;
+mod opening;
 mod sqlite;
 mod wrappers;
