@@ -93,8 +93,9 @@ impl Ask {
 }
 
 fn sendable(name: &HeaderName, value: &str) -> Result<HeaderValue> {
-    HeaderValue::from_str(value)
-        .map_err(|_| Error::new(Kind::Config, format!("the value of the header {name} holds characters HTTP forbids")))
+    HeaderValue::from_str(value).map_err(|_| {
+        Error::new(Kind::Config, format!("the value of the header {name} holds characters HTTP forbids"))
+    })
 }
 
 /// An address for messages: without user name and password.
@@ -200,8 +201,8 @@ impl Http {
 }
 
 fn follow(attempt: redirect::Attempt<'_>) -> redirect::Action {
-    let downgrade =
-        attempt.url().scheme() == "http" && attempt.previous().last().is_some_and(|url| url.scheme() == "https");
+    let downgrade = attempt.url().scheme() == "http"
+        && attempt.previous().last().is_some_and(|url| url.scheme() == "https");
     if downgrade {
         return attempt.error("a redirect from https to http was refused");
     }
