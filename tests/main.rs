@@ -3,6 +3,7 @@
 
 mod conformance;
 mod config;
+mod convergence;
 mod faults;
 mod flow;
 mod support;
