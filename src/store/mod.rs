@@ -10,13 +10,15 @@ use bytes::Bytes;
 use crate::error::{Error, Kind, Result};
 use crate::record::{Fingerprint, Version};
 
+mod sift;
 pub mod counted;
+pub mod etcd;
 pub mod faulty;
 pub mod limited;
 pub mod memory;
 pub mod open;
+pub mod postgres;
 pub mod prefixed;
-mod sift;
 pub mod sqlite;
 
 /// What a store can promise. Code asks the caps, never the kind of store.

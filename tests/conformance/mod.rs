@@ -5,7 +5,9 @@ pub mod reading;
 pub mod stores;
 pub mod writing;
 
+mod etcd;
 mod memory;
+mod postgres;
 mod sources;
 mod sqlite;
 mod wrappers;
