@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use super::decide::{Plan, count_held, held_item};
-use super::plan::{Reader, Step};
+use super::plan::{Action, Reader, Step, Why};
 use super::prepare::{Preparer, Ready, Settled, Write, is_systemic};
 use super::settle::{self, Arrived};
 use super::{Ask, Pipeline};
@@ -124,11 +124,13 @@ impl<'a> Applier<'a> {
 
     fn take(&mut self, steps: &mut Reader<'_, Step>, belongs: impl Fn(&Step) -> bool) -> Result<Option<Vec<Step>>> {
         let mut taken = Vec::new();
+        let mut bytes = 0;
         for step in steps.by_ref() {
             let step = step?;
             if belongs(&step) {
+                bytes += step.entry.as_ref().and_then(|entry| entry.inline.as_ref()).map_or(0, bytes::Bytes::len);
                 taken.push(step);
-                if taken.len() == self.size {
+                if taken.len() == self.size || bytes >= BATCH_BYTES_MAX {
                     break;
                 }
             }
@@ -157,6 +159,7 @@ impl<'a> Applier<'a> {
                     self.report.count(&scope, |counts| match how {
                         Settled::Unchanged => counts.unchanged += 1,
                         Settled::Skipped => counts.skipped += 1,
+                        Settled::Missing => counts.missing += 1,
                     });
                 }
                 Ready::Parked { entry, parked } => {
@@ -235,7 +238,7 @@ impl<'a> Applier<'a> {
             }
             Outcome::AlreadySo(version) => {
                 // After a retry it was most likely we who made it so.
-                let ours = retried || write.intent.change == Change::Delete;
+                let ours = retried || write.intent.change == Change::Delete || is_missing(write);
                 if ours {
                     self.count(write);
                 } else {
@@ -263,7 +266,7 @@ impl<'a> Applier<'a> {
         if write.intent.retire {
             return;
         }
-        let missing = write.step.action == super::plan::Action::Change(Change::Update, super::plan::Why::Absent);
+        let missing = is_missing(write);
         self.report.count(&write.scope, |counts| match write.intent.change {
             Change::Add => counts.added += 1,
             Change::Update if missing => counts.missing += 1,
@@ -273,9 +276,16 @@ impl<'a> Applier<'a> {
     }
 }
 
+/// Gone from the source and kept, marked.
+fn is_missing(write: &Write) -> bool {
+    write.step.action == Action::Change(Change::Update, Why::Absent)
+}
+
 /// Items per batch unless the store or the config say otherwise: large enough to share a commit, small enough that
 /// a crash repeats little.
 const BATCH_MAX: usize = 1_000;
+/// Bodies that the listing brought along are written in batches of about this size, whatever their number.
+const BATCH_BYTES_MAX: usize = 1 << 20;
 
 struct Written {
     outcomes: Vec<Result<Outcome>>,

@@ -34,6 +34,8 @@ pub enum Ready {
 pub enum Settled {
     Unchanged,
     Skipped,
+    /// Gone from the source, and there is nothing left to mark.
+    Missing,
 }
 
 pub struct Write {
@@ -137,8 +139,9 @@ impl Preparer<'_> {
                 Drafted::Put(step, output, entry)
             }
             Ok(None) => {
-                let scope = step.scope;
-                Drafted::Done(Ready::Settled { scope, how: Settled::Unchanged, items: Vec::new() })
+                // The store does not have it either: there is nothing to remember it by.
+                let items = vec![Item::delete(keys::base(&self.line.name, &step.identity))];
+                Drafted::Done(Ready::Settled { scope: step.scope, how: Settled::Missing, items })
             }
             Err(error) => failed(&step, &error),
         }
@@ -147,9 +150,9 @@ impl Preparer<'_> {
     async fn mark_absent(&self, step: &Step) -> Result<Option<Output>> {
         let Some((_, base)) = step.base()? else { return Ok(None) };
         let stored = self.line.store.get(&[base.key(&step.identity)]).await?.pop().flatten();
-        let value = stored.as_ref().map(|stored| &*stored.value);
+        let Some(stored) = stored else { return Ok(None) };
         let prior = base.prior(&step.identity);
-        Ok(match self.line.shape.absent(&prior, value, self.line.clock.now()) {
+        Ok(match self.line.shape.absent(&prior, Some(&stored.value), self.line.clock.now()) {
             Absent::Put(output) => Some(output),
             Absent::Delete | Absent::Keep => None,
         })
