@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::article::ArticleSpec;
+use super::rest::RestSpec;
 use super::rss::RssSpec;
 use crate::secret::{Secret, SecretRef};
 
@@ -45,6 +46,16 @@ pub enum Place {
         bucket: String,
         prefix: String,
     },
+    /// `{ tables = "…" }`
+    Tables(Database),
+}
+
+/// A database in which every resource has a table of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Database {
+    Sqlite(PathBuf),
+    /// A URL that may hold a password.
+    Postgres(Address),
 }
 
 #[derive(Debug, Clone)]
@@ -79,12 +90,27 @@ pub enum From {
     Files { folder: PathBuf, include: Vec<String>, exclude: Vec<String> },
     Store { store: StoreSpec, prefix: String },
     Rss(RssSpec),
+    Rest(Box<RestSpec>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ShapeSpec {
     Raw,
     Article(ArticleSpec),
+    Rows(RowsSpec),
+}
+
+/// What becomes of a row that the source no longer has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnMissing {
+    /// It stays, with the instant it was first missed.
+    Mark,
+    Delete,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowsSpec {
+    pub on_missing: OnMissing,
 }
 
 /// What is done with each change once it is in the store.

@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::record::{Body, Entry, Scope};
 
 pub mod files;
+pub mod rest;
 pub mod rss;
 pub mod globs;
 pub mod store;
@@ -116,6 +117,11 @@ impl Sink {
     /// A person asked to stop: a source that asks other machines finishes what is in flight and begins nothing new.
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::SeqCst)
+    }
+
+    /// The same for tasks of the source's own.
+    pub fn stop_flag(&self) -> Arc<AtomicBool> {
+        self.stop.clone()
     }
 
     pub async fn send(&mut self, event: Event) -> Result<()> {

@@ -11,6 +11,7 @@ use crate::error::{Error, Kind, Result};
 use crate::record::{Fingerprint, Version};
 
 mod sift;
+pub mod tables;
 pub mod counted;
 pub mod etcd;
 pub mod faulty;
