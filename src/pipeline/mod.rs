@@ -96,6 +96,11 @@ impl Stop {
         self.0.store(true, Ordering::SeqCst);
     }
 
+    /// The flag itself, for those below the pipeline that look at it.
+    pub fn flag(&self) -> Arc<AtomicBool> {
+        self.0.clone()
+    }
+
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::SeqCst)
     }
