@@ -109,6 +109,7 @@ pub struct Preparer<'a> {
 }
 
 /// A step after rendering, before its prior value is known.
+#[allow(clippy::large_enum_variant)] // one per item of a batch, and soon gone
 enum Drafted {
     Put(Step, Output, Entry),
     Delete(Step),
