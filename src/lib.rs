@@ -3,13 +3,16 @@
 //! A pipeline is a sentence: **from** a [`source`], **as** a [`shape`], **into** a [`store`],
 //! **then** follow-up work, **when** it is due. Lower modules never use higher ones:
 //!
-//! `record error retry clock secret` < `config` < `source shape store` < `state` < `pipeline` < `cli`
+//! `record error retry clock secret tls` < `http` < `config` < `source shape store` < `state` < `queue` < `pipeline`
+//! < `cli`
 
 pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod error;
+pub mod http;
 pub mod pipeline;
+pub mod queue;
 pub mod record;
 pub mod retry;
 pub mod secret;
@@ -17,3 +20,4 @@ pub mod shape;
 pub mod source;
 pub mod state;
 pub mod store;
+pub mod tls;

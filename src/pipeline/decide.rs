@@ -93,6 +93,7 @@ impl Decider<'_> {
         self.keep_what_was_not_read(&reading)?;
         let holds = guard::judge(&self.line.guard, self.population);
         self.divide(&holds)?;
+        self.expire().await?;
         super::finish::report_broken(&reading.scopes, self.report);
         self.plan.known = reading.known;
         self.plan.scopes = reading.scopes;
@@ -212,6 +213,21 @@ impl Decider<'_> {
             Change::Delete => self.population.deletes += 1,
         }
         self.weighed.push(&(step, approved))
+    }
+
+    /// What has had its time goes, whatever the guard says; only a person who undid that is asked first.
+    async fn expire(&mut self) -> Result<()> {
+        if self.ask.only.is_some() {
+            return Ok(());
+        }
+        for step in super::expire::steps(self.line).await? {
+            let decision = self.past.decisions.get(&step.identity);
+            match decision.filter(|decision| decision.verdict == Verdict::Undone) {
+                Some(decision) => self.hold(&step, &format!("undone {}", decision.run), false)?,
+                None => self.take(&step)?,
+            }
+        }
+        Ok(())
     }
 
     /// Over a threshold every change of that kind is held, unless a person approved that very change.

@@ -26,6 +26,8 @@ pub enum Why {
     Drift,
     /// Gone from the source.
     Absent,
+    /// Older than it is to be kept.
+    Expired,
 }
 
 impl Why {
@@ -38,6 +40,7 @@ impl Why {
             Why::Checksum => "checksum",
             Why::Drift => "drift",
             Why::Absent => "absent",
+            Why::Expired => "expired",
         }
     }
 }

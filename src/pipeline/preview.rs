@@ -97,6 +97,7 @@ impl Pipeline {
             Action::Change(Change::Delete, _) => preview.delete.push(Keyed { key }),
             Action::Change(Change::Add, _) => {
                 preview.requests.to_come += u64::from(self.source.remote());
+                let key = step.entry.as_ref().and_then(|entry| self.shape.key(entry)).unwrap_or(key);
                 preview.add.push(Keyed { key });
             }
             Action::Change(Change::Update, why) => {

@@ -15,6 +15,7 @@ use super::{Ask, Pipeline};
 use crate::error::{Error, Fault, Result};
 use crate::record::{Fingerprint, Version};
 use crate::source::{self, Cursors};
+use crate::state::held::{Decision, Verdict};
 use crate::state::journal::Change;
 use crate::state::{Report, decode, keys};
 use crate::store::{Listed, What as Ls};
@@ -77,6 +78,7 @@ enum Joined {
 struct Merge<'a> {
     line: &'a Pipeline,
     only: Option<&'a str>,
+    heal: &'a HashSet<String>,
     past: &'a Past,
     report: &'a mut Report,
     baseline: Lines,
@@ -119,7 +121,8 @@ impl<'a> Merge<'a> {
         };
         let baseline = Lines::of(line.state.store().clone(), keys::bases(&line.name), Ls::Values);
         let found = Reading::default();
-        Ok(Merge { line, only: ask.only.as_deref(), past, report, baseline, joined, found, last: None })
+        let (only, heal) = (ask.only.as_deref(), &ask.heal);
+        Ok(Merge { line, only, heal, past, report, baseline, joined, found, last: None })
     }
 
     async fn all(&mut self, mut sightings: Sightings) -> Result<()> {
@@ -185,27 +188,39 @@ impl<'a> Merge<'a> {
             version: &peeked.version,
         });
         self.void_if_overtaken(&sighting.identity, Some(stamp));
-        match detect::sighted(stamp, &sighting.entry.version, known_as, &seen, self.line.drift) {
+        let finding = detect::sighted(stamp, &sighting.entry.version, known_as, &seen, self.line.drift);
+        match finding {
+            Finding::Same if self.heal.contains(&sighting.identity) => {
+                self.push_step(sighting, Action::Change(Change::Update, Why::Drift), stamp, known.as_ref(), seen)?;
+            }
             Finding::Same => self.report.count(&sighting.entry.scope, |counts| counts.unchanged += 1),
             Finding::Drifted(class) => {
                 self.report.warn(format!("{} was {class} in the store and left so, as `drift` says", sighting.identity));
                 self.report.count(&sighting.entry.scope, |counts| counts.unchanged += 1);
             }
-            Finding::Act(action) => {
-                let step = Step {
-                    scope: sighting.entry.scope.to_string(),
-                    identity: sighting.identity,
-                    action,
-                    stamp: Some(stamp),
-                    entry: Some(sighting.entry),
-                    base: known.as_ref().map(base_json).transpose()?,
-                    seen,
-                    after: None,
-                };
-                self.found.steps.push(&step)?;
-            }
+            Finding::Act(action) => self.push_step(sighting, action, stamp, known.as_ref(), seen)?,
         }
         Ok(())
+    }
+
+    fn push_step(
+        &mut self,
+        sighting: Sighting,
+        action: Action,
+        stamp: Fingerprint,
+        known: Option<&Listed>,
+        seen: Seen,
+    ) -> Result<()> {
+        self.found.steps.push(&Step {
+            scope: sighting.entry.scope.to_string(),
+            identity: sighting.identity,
+            action,
+            stamp: Some(stamp),
+            entry: Some(sighting.entry),
+            base: known.map(base_json).transpose()?,
+            seen,
+            after: None,
+        })
     }
 
     fn bad(&mut self, identity: &str, scope: &str, fault: Fault) {
@@ -271,7 +286,9 @@ impl<'a> Merge<'a> {
         if self.past.decisions.is_empty() {
             return;
         }
-        if self.past.decisions.get(identity).is_some_and(|decision| decision.stamp != stamp) {
+        let about_the_source = |decision: &&Decision| decision.verdict != Verdict::Adopted;
+        let decision = self.past.decisions.get(identity).filter(about_the_source);
+        if decision.is_some_and(|decision| decision.stamp != stamp) {
             self.found.void.push(identity.to_owned());
         }
     }

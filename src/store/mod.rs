@@ -12,8 +12,10 @@ use crate::record::{Fingerprint, Version};
 
 pub mod counted;
 pub mod faulty;
+pub mod folder;
 pub mod limited;
 pub mod memory;
+pub mod objects;
 pub mod open;
 pub mod prefixed;
 mod sift;

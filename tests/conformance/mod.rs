@@ -5,7 +5,10 @@ pub mod reading;
 pub mod stores;
 pub mod writing;
 
+mod folder;
 mod memory;
+mod objects;
+mod opening;
 mod sources;
 mod sqlite;
 mod wrappers;

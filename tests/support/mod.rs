@@ -51,3 +51,5 @@ pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }
+
+pub mod s3;

@@ -108,8 +108,20 @@ pub(super) fn open_to_read(path: &Path) -> Result<Connection> {
     connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)
 }
 
+/// Open a file whose log a killed process left behind: the index beside it is only looked at, so that not even
+/// that changes. Fails where SQLite cannot do without writing to it.
+pub(super) fn open_beside_log(path: &Path) -> Result<Connection> {
+    let connection = open_by_url(path, "readonly_shm=1")?;
+    pragma(&connection, "user_version")?;
+    Ok(connection)
+}
+
 /// Open a file that nobody writes to, without locks and without files beside it.
 pub(super) fn open_unchanging(path: &Path) -> Result<Connection> {
+    open_by_url(path, "immutable=1")
+}
+
+fn open_by_url(path: &Path, setting: &str) -> Result<Connection> {
     let mut url = String::from("file:");
     for byte in path.as_os_str().as_bytes() {
         if byte.is_ascii_alphanumeric() || b"/._-".contains(byte) {
@@ -119,7 +131,8 @@ pub(super) fn open_unchanging(path: &Path) -> Result<Connection> {
             let _ = write!(url, "%{byte:02X}");
         }
     }
-    url.push_str("?immutable=1");
+    url.push('?');
+    url.push_str(setting);
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     connect(Path::new(&url), flags | OpenFlags::SQLITE_OPEN_URI)
 }

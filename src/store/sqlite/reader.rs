@@ -111,6 +111,9 @@ impl Readers {
             return Err(Error::new(Kind::Unavailable, "the file was replaced while it was read"));
         }
         match manner {
+            Manner::Shared if self.access == Access::Read => {
+                file::open_beside_log(&self.path).or_else(|_| file::open_to_read(&self.path))
+            }
             Manner::Shared => file::open_to_read(&self.path),
             Manner::Unchanging { .. } => file::open_unchanging(&self.path),
         }
