@@ -6,9 +6,11 @@ pub mod stores;
 pub mod writing;
 
 mod folder;
+mod etcd;
 mod memory;
+mod postgres;
+mod sources;
 mod objects;
 mod opening;
-mod sources;
 mod sqlite;
 mod wrappers;

@@ -94,6 +94,7 @@ impl Rig {
             concurrency: 4,
             keep_runs: self.keep_runs,
             journal: self.journal,
+            then: Vec::new(),
         }
     }
 
