@@ -188,7 +188,11 @@ impl Rig {
         assert_ne!(report.status, Status::Running, "a run that ended says how");
         assert!(report.cause.is_some() || counts.add_up(), "counts add up: {report:#?}");
         let clean = counts.failed + counts.unproven + counts.held == 0 && report.cause.is_none();
-        assert_eq!(report.status == Status::Ok, clean, "ok is said when all is well, and only then: {report:#?}");
+        assert_eq!(
+            report.status == Status::Ok,
+            clean,
+            "ok is said when all is well, and only then: {report:#?}"
+        );
         let by_kind = &counts.held_by;
         assert_eq!(counts.held, by_kind.add + by_kind.update + by_kind.delete);
         let summed: u64 = report.groups.values().map(|group| group.scanned).sum();
