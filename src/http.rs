@@ -135,9 +135,15 @@ impl Http {
 
     /// Ask until there is an answer or the policy gives up.
     pub async fn send(&self, ask: &Ask) -> Result<Answer> {
+        self.read(ask, Ok).await
+    }
+
+    /// Ask until there is an answer that can be read, or the policy gives up: some servers say 200 and send a page
+    /// of regrets.
+    pub async fn read<T>(&self, ask: &Ask, read: impl Fn(Answer) -> Result<T>) -> Result<T> {
         let mut attempt = 1;
         loop {
-            let error = match self.once(ask).await {
+            let error = match self.once(ask).await.and_then(&read) {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };

@@ -13,11 +13,13 @@ mod code;
 use code::{Source, root, sources, texts};
 
 /// Lower never uses higher. A new top module takes its place here.
-const LAYERS: [&[&str]; 7] = [
-    &["record", "error", "retry", "clock", "secret"],
+const LAYERS: [&[&str]; 9] = [
+    &["record", "error", "retry", "clock", "secret", "tls"],
+    &["http", "etcd", "postgres"],
     &["config"],
     &["source", "shape", "store"],
-    &["state", "queue"],
+    &["state"],
+    &["queue"],
     &["pipeline"],
     &["registry", "replica", "workspace", "schedule"],
     &["server", "cli"],

@@ -7,7 +7,9 @@ use crate::error::Result;
 use crate::record::{Body, Entry, Fingerprint};
 
 pub mod article;
+pub mod canonical;
 pub mod raw;
+pub mod rows;
 
 /// What an entry is, whatever it is called today.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,6 +103,11 @@ pub trait Shape: Send + Sync {
 
     fn absent(&self, prior: &Prior, value: Option<&[u8]>, now: Timestamp) -> Absent;
 
+    /// The key an export uses for one of ours.
+    fn export_key(&self, key: &str) -> String {
+        key.to_owned()
+    }
+
     /// The key an entry will be written under, where that is known without its body or its past.
     fn key(&self, _entry: &Entry) -> Option<String> {
         None
@@ -114,11 +121,6 @@ pub trait Shape: Send + Sync {
     /// Is this key of the shape's making, and older than it is to be kept? Such a key is deleted unguarded.
     fn expired(&self, _key: &str, _now: Timestamp) -> bool {
         false
-    }
-
-    /// The key an export uses for one of ours.
-    fn export_key(&self, key: &str) -> String {
-        key.to_owned()
     }
 
     /// What makes an entry the same as last time: shape version, body version and facts.

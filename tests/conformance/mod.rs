@@ -6,7 +6,9 @@ pub mod stores;
 pub mod writing;
 
 mod folder;
+mod etcd;
 mod memory;
+mod postgres;
 mod sources;
 mod objects;
 mod opening;
