@@ -3,7 +3,7 @@
 //! A pipeline is a sentence: **from** a [`source`], **as** a [`shape`], **into** a [`store`],
 //! **then** follow-up work, **when** it is due. Lower modules never use higher ones:
 //!
-//! `record error retry clock secret` < `config` < `source shape store` < `state` < `pipeline` < `cli`
+//! `record error retry clock secret` < `etcd postgres` < `config` < `source shape store` < `state` < `pipeline` < `cli`
 
 pub mod clock;
 pub mod config;

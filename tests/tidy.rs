@@ -13,8 +13,9 @@ mod code;
 use code::{Source, root, sources, texts};
 
 /// Lower never uses higher. A new top module takes its place here.
-const LAYERS: [&[&str]; 7] = [
+const LAYERS: [&[&str]; 8] = [
     &["record", "error", "retry", "clock", "secret"],
+    &["etcd", "postgres"],
     &["config"],
     &["source", "shape", "store"],
     &["state", "queue"],

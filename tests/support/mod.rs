@@ -10,6 +10,7 @@ use tokio::sync::OnceCell;
 pub mod etcd;
 pub mod leash;
 pub mod postgres;
+pub mod proxy;
 mod tests;
 
 pub use etcd::Etcd;
@@ -50,4 +51,20 @@ pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
         assert!(started.elapsed() < DEADLINE, "waited {DEADLINE:?} in vain for: {what}");
         tokio::time::sleep(LOOK_EVERY).await;
     }
+}
+
+/// What a running system is given to show an effect: its own waits end within seconds.
+const PATIENCE: Duration = Duration::from_secs(25);
+
+/// Look at a condition until it holds; `false` when the deadline passes first.
+#[allow(clippy::disallowed_methods)] // as above
+pub async fn eventually(mut condition: impl AsyncFnMut() -> bool) -> bool {
+    let started = std::time::Instant::now();
+    while !condition().await {
+        if started.elapsed() > PATIENCE {
+            return false;
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    true
 }
