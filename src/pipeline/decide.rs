@@ -15,7 +15,6 @@ use super::{Ask, Pipeline};
 use crate::error::Result;
 use crate::record::Fingerprint;
 use crate::shape::{Absent, Existing, Rendered};
-use crate::source::Versions;
 use crate::state::held::{Decision, HeldItem, Verdict};
 use crate::state::journal::Change;
 use crate::state::{Report, keys};
@@ -64,7 +63,7 @@ impl Past {
 /// A person approved this very change.
 pub fn is_approved(approved: &HashMap<String, HeldItem>, step: &Step) -> bool {
     let held = approved.get(&step.identity);
-    held.is_some_and(|held| Some(held.change) == step.change() && held.stamp == step.stamp && !held.foreign)
+    held.is_some_and(|held| Some(held.change) == step.change() && held.stamp == step.mark() && !held.foreign)
 }
 
 pub async fn decide(line: &Pipeline, ask: &Ask, past: &Past, reading: Reading, report: &mut Report) -> Result<Plan> {
@@ -97,7 +96,7 @@ impl Decider<'_> {
         super::finish::report_broken(&reading.scopes, self.report);
         self.plan.known = reading.known;
         self.plan.scopes = reading.scopes;
-        self.plan.void = reading.void;
+        self.plan.void.append(&mut reading.void);
         self.plan.shadowed = reading.shadowed;
         self.plan.failed = reading.failed;
         self.plan.id = self.plan_id()?;
@@ -148,7 +147,11 @@ impl Decider<'_> {
                 step.action = Action::Change(Change::Update, Why::Absent);
                 self.consider(step)
             }
-            Absent::Keep => Ok(()),
+            // Gone from the source and kept: said again on every run, for as long as it is so.
+            Absent::Keep => {
+                self.report.count(&step.scope, |counts| counts.missing += 1);
+                Ok(())
+            }
         }
     }
 
@@ -192,10 +195,13 @@ impl Decider<'_> {
 
     /// People's decisions first; what they leave open goes to the guard.
     fn consider(&mut self, step: Step) -> Result<()> {
+        let decision = self.past.decisions.get(&step.identity).filter(|decision| decision.verdict != Verdict::Adopted);
+        if decision.is_some_and(|decision| decision.stamp != step.mark()) {
+            self.plan.void.push(step.identity.clone());
+        }
         let Some(change) = step.change() else { return self.weighed.push(&(step, false)) };
         let approved = is_approved(&self.past.approved, &step);
-        let decision = self.past.decisions.get(&step.identity).filter(|decision| decision.stamp == step.stamp);
-        match decision {
+        match decision.filter(|decision| decision.stamp == step.mark()) {
             Some(decision) if decision.verdict == Verdict::Undone && !approved => {
                 return self.hold(&step, &format!("undone {}", decision.run), false);
             }
@@ -278,7 +284,7 @@ pub fn held_item(line: &Pipeline, step: &Step, rule: &str, foreign: bool) -> Res
         change,
         rule: rule.to_owned(),
         scope: step.scope.clone(),
-        stamp: step.stamp,
+        stamp: step.mark(),
         foreign,
     }))
 }
@@ -309,7 +315,7 @@ pub fn plan_id(pipeline: &str, plan: &mut Plan) -> Result<String> {
         for step in plan.steps.read::<Step>()? {
             let step = step?;
             if let Some(change) = step.change() {
-                id.add(&step.identity, change, step.stamp, step.base.as_ref().map(|(stamp, _)| *stamp));
+                id.add(&step.identity, change, step.mark(), step.base.as_ref().map(|(stamp, _)| *stamp));
             }
         }
     }
@@ -319,10 +325,7 @@ pub fn plan_id(pipeline: &str, plan: &mut Plan) -> Result<String> {
 /// Look closer where the listing alone does not tell: a version that is only a hint, a new key already taken.
 async fn weigh(line: &Pipeline, past: &Past, mut step: Step) -> Result<(Step, bool)> {
     match step.action {
-        Action::Change(Change::Update, Why::Sha | Why::Path) if line.source.versions() == Versions::Hint => {
-            if line.source.remote() {
-                return Ok((step, false));
-            }
+        Action::Change(Change::Update, Why::Sha | Why::Path) if line.compares_content() => {
             // A body that cannot be read stays a planned update: applying it will say why it failed.
             if let Ok(after) = after(line, &step).await {
                 let same = step.base()?.is_some_and(|(_, base)| Some(base.fingerprint) == after);
@@ -333,8 +336,13 @@ async fn weigh(line: &Pipeline, past: &Past, mut step: Step) -> Result<(Step, bo
             }
             Ok((step, false))
         }
-        Action::Change(Change::Add, _) if matches!(step.seen, Seen::At(_)) => {
-            let foreign = is_foreign(line, past, &step).await?;
+        Action::Change(Change::Add, _) => {
+            let decided = past.decisions.contains_key(&step.identity) || past.held_identities.contains(&step.identity);
+            let taken = matches!(step.seen, Seen::At(_));
+            if line.compares_content() && (decided || taken) {
+                step.after = after(line, &step).await.unwrap_or(None);
+            }
+            let foreign = taken && is_foreign(line, past, &step).await?;
             Ok((step, foreign))
         }
         _ => Ok((step, false)),

@@ -92,6 +92,12 @@ impl Step {
         }
     }
 
+    /// What people decide about: the content where it is known, else the source's stamp; `None` = absent. File times
+    /// change without the content changing, and a decision must not be forgotten over that.
+    pub fn mark(&self) -> Option<Fingerprint> {
+        self.stamp.map(|stamp| self.after.unwrap_or(stamp))
+    }
+
     /// The key, as far as it is known before rendering.
     pub fn key(&self, key_prefix: Option<&str>) -> Result<String> {
         if let Some((_, base)) = self.base()? {

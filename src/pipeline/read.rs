@@ -15,7 +15,7 @@ use super::{Ask, Pipeline};
 use crate::error::{Error, Fault, Result};
 use crate::record::{Fingerprint, Version};
 use crate::source::{self, Cursors};
-use crate::state::held::{Decision, Verdict};
+use crate::state::held::Verdict;
 use crate::state::journal::Change;
 use crate::state::{Report, decode, keys};
 use crate::store::{Listed, What as Ls};
@@ -46,9 +46,12 @@ pub async fn read(
     past: &Past,
     report: &mut Report,
 ) -> Result<Reading> {
-    let (mut sink, events) = source::channel();
+    let (mut sink, events) = source::channel_until(ask.stop.flag());
     let listing = async {
-        let listed = line.source.list(cursors, &mut sink).await;
+        let listed = match line.source.list(cursors, &mut sink).await {
+            Ok(()) if ask.stop.is_set() => Err(Error::new(crate::error::Kind::Canceled, "stopped by request")),
+            listed => listed,
+        };
         let flushed = if listed.is_ok() { sink.flush().await } else { Ok(()) };
         drop(sink);
         listed.and(flushed)
@@ -130,6 +133,7 @@ impl<'a> Merge<'a> {
             for row in rows {
                 match row {
                     Row::End(scope, end) => self.found.scopes.end(&scope, end),
+                    Row::Note(text) => self.report.warn(text),
                     Row::Sighting(sighting) => self.sighting(sighting).await?,
                 }
             }
@@ -187,13 +191,15 @@ impl<'a> Merge<'a> {
             body: &peeked.body,
             version: &peeked.version,
         });
-        self.void_if_overtaken(&sighting.identity, Some(stamp));
         let finding = detect::sighted(stamp, &sighting.entry.version, known_as, &seen, self.line.drift);
         match finding {
             Finding::Same if self.heal.contains(&sighting.identity) => {
                 self.push_step(sighting, Action::Change(Change::Update, Why::Drift), stamp, known.as_ref(), seen)?;
             }
-            Finding::Same => self.report.count(&sighting.entry.scope, |counts| counts.unchanged += 1),
+            Finding::Same => {
+                self.void_decision(&sighting.identity);
+                self.report.count(&sighting.entry.scope, |counts| counts.unchanged += 1);
+            }
             Finding::Drifted(class) => {
                 self.report.warn(format!("{} was {class} in the store and left so, as `drift` says", sighting.identity));
                 self.report.count(&sighting.entry.scope, |counts| counts.unchanged += 1);
@@ -282,13 +288,10 @@ impl<'a> Merge<'a> {
         if gone { self.found.steps.push(&step) } else { self.found.unseen.push(&step) }
     }
 
-    fn void_if_overtaken(&mut self, identity: &str, stamp: Option<Fingerprint>) {
-        if self.past.decisions.is_empty() {
-            return;
-        }
-        let about_the_source = |decision: &&Decision| decision.verdict != Verdict::Adopted;
-        let decision = self.past.decisions.get(identity).filter(about_the_source);
-        if decision.is_some_and(|decision| decision.stamp != stamp) {
+    /// The source agrees with the store: whatever a person decided about another version is settled.
+    fn void_decision(&mut self, identity: &str) {
+        let decision = self.past.decisions.get(identity);
+        if decision.is_some_and(|decision| decision.verdict != Verdict::Adopted) {
             self.found.void.push(identity.to_owned());
         }
     }

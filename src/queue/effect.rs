@@ -148,6 +148,7 @@ impl<'a> Effects<'a> {
         let doing = || format!("running {}", command.program);
         let mut child = tokio::process::Command::new(&command.program)
             .args(&command.args)
+            .current_dir(&command.folder)
             .env("TRUEUP_KEY", &task.key)
             .env("TRUEUP_CHANGE", task.change.name())
             .stdin(Stdio::piped())
