@@ -93,8 +93,9 @@ impl Ask {
 }
 
 fn sendable(name: &HeaderName, value: &str) -> Result<HeaderValue> {
-    HeaderValue::from_str(value)
-        .map_err(|_| Error::new(Kind::Config, format!("the value of the header {name} holds characters HTTP forbids")))
+    HeaderValue::from_str(value).map_err(|_| {
+        Error::new(Kind::Config, format!("the value of the header {name} holds characters HTTP forbids"))
+    })
 }
 
 /// An address for messages: without user name and password.
@@ -118,6 +119,7 @@ pub fn parse_url(text: &str) -> Result<Url> {
 
 impl Http {
     pub fn new(clock: SharedClock) -> Result<Self> {
+        crate::tls::choose();
         let client = reqwest::Client::builder()
             .user_agent(concat!("trueup/", env!("CARGO_PKG_VERSION")))
             .redirect(redirect::Policy::custom(follow))
@@ -155,7 +157,8 @@ impl Http {
         }
     }
 
-    async fn once(&self, ask: &Ask) -> Result<Answer> {
+    /// Ask once. The error does not name the address, which may itself be a secret.
+    pub async fn once(&self, ask: &Ask) -> Result<Answer> {
         self.requests.fetch_add(1, Ordering::Relaxed);
         let mut request = self
             .client
@@ -184,7 +187,7 @@ impl Http {
             _ => Kind::Invalid,
         };
         let colon = if complaint.is_empty() { "" } else { ": " };
-        let error = Error::new(kind, format!("the server answered {status}{colon}{complaint}"));
+        let error = Error::new(kind, format!("the server answered {status}{colon}{complaint}")).answered(status.as_u16());
         let asked = headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
         match asked.and_then(|value| self.wait_ms(value)) {
             Some(wait_ms) => error.retry_after_ms(wait_ms),
@@ -204,8 +207,8 @@ impl Http {
 }
 
 fn follow(attempt: redirect::Attempt<'_>) -> redirect::Action {
-    let downgrade =
-        attempt.url().scheme() == "http" && attempt.previous().last().is_some_and(|url| url.scheme() == "https");
+    let downgrade = attempt.url().scheme() == "http"
+        && attempt.previous().last().is_some_and(|url| url.scheme() == "https");
     if downgrade {
         return attempt.error("a redirect from https to http was refused");
     }

@@ -3,7 +3,8 @@
 //! A pipeline is a sentence: **from** a [`source`], **as** a [`shape`], **into** a [`store`],
 //! **then** follow-up work, **when** it is due. Lower modules never use higher ones:
 //!
-//! `record error retry clock secret` < `http` < `config` < `source shape store` < `state` < `pipeline` < `cli`
+//! `record error retry clock secret tls` < `http` < `config` < `source shape store` < `state` < `queue` < `pipeline`
+//! < `cli`
 
 pub mod cli;
 pub mod clock;
@@ -13,6 +14,7 @@ pub mod etcd;
 pub mod http;
 pub mod pipeline;
 pub mod postgres;
+pub mod queue;
 pub mod record;
 pub mod replica;
 pub mod retry;
@@ -21,3 +23,4 @@ pub mod shape;
 pub mod source;
 pub mod state;
 pub mod store;
+pub mod tls;

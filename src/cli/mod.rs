@@ -10,17 +10,24 @@ use jiff::Timestamp;
 use crate::clock::SystemClock;
 use crate::error::{Error, Kind, Result};
 
+mod adopt;
+mod audit;
 mod check;
+mod dead;
 mod decide;
+mod demo;
 mod desk;
 mod init;
 mod kv;
 mod output;
 mod plan;
+mod queue;
 mod runs;
 mod state;
 mod status;
 mod sync;
+mod undo;
+mod why;
 
 use desk::Desk;
 use output::Output;
@@ -47,7 +54,7 @@ struct Global {
     /// Say nothing but results and errors
     #[arg(long, global = true)]
     quiet: bool,
-    /// Say more
+    /// Say more: the opposite of --quiet
     #[arg(short, long, global = true)]
     verbose: bool,
     /// No colours (also by NO_COLOR)
@@ -74,6 +81,18 @@ enum Command {
     Approve(decide::Approve),
     /// Drop what is held under a plan, until the source changes
     Reject(decide::Reject),
+    /// Plan and apply the reverse of a run
+    Undo(undo::Undo),
+    /// The whole story of one key
+    Why(why::Why),
+    /// Take over keys that hold something trueup did not write
+    Adopt(adopt::Adopt),
+    /// Compare source, state and store
+    Audit(audit::Audit),
+    /// Follow-up work
+    Queue(queue::Queue),
+    /// Follow-up work that was given up
+    Dead(dead::Dead),
     /// What is running, failing, held
     Status,
     /// The history of runs, newest first
@@ -82,6 +101,8 @@ enum Command {
     State(state::State),
     /// Look into any store, by name or URL, as an outsider would
     Kv(kv::Kv),
+    /// See it work: no config, no network, no servers
+    Demo,
     /// Shell completions
     Completions { shell: clap_complete::Shell },
 }
@@ -93,7 +114,7 @@ pub fn main() -> ExitCode {
         Err(error) => return usage(&error),
     };
     let global = &cli.global;
-    let out = Output::new(global.json, global.quiet, global.verbose, global.no_color);
+    let out = Output::new(global.json, global.quiet && !global.verbose, global.no_color);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -121,10 +142,17 @@ async fn run(cli: Cli, out: Output) -> Result<u8> {
         Command::Held => decide::held(&desk).await,
         Command::Approve(args) => args.run(&desk).await,
         Command::Reject(args) => args.run(&desk).await,
+        Command::Undo(args) => args.run(&desk).await,
+        Command::Why(args) => args.run(&desk).await,
+        Command::Adopt(args) => args.run(&desk).await,
+        Command::Audit(args) => args.run(&desk).await,
+        Command::Queue(args) => args.run(&desk).await,
+        Command::Dead(args) => args.run(&desk).await,
         Command::Status => status::run(&desk).await,
         Command::Runs(args) => args.run(&desk).await,
         Command::State(args) => args.run(&desk).await,
         Command::Kv(args) => args.run(&desk).await,
+        Command::Demo => demo::run(&desk).await,
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "trueup", &mut script);
@@ -145,7 +173,7 @@ fn usage(error: &clap::Error) -> ExitCode {
         let text = error.to_string();
         let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
         let message = Error::new(Kind::Config, first).remedy_is("See `trueup --help`.");
-        let out = Output::new(true, true, false, true);
+        let out = Output::new(true, true, true);
         out.json(&output::error_json(&message));
     }
     ExitCode::from(2)

@@ -2,16 +2,17 @@
 //! in state after; settling one batch and intending the next share a transaction, and run beside the write in
 //! between. This is the only place that writes to a target.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use super::decide::{Plan, count_held, held_item};
-use super::plan::{Action, Reader, Step, Why};
-use super::prepare::{Preparer, Ready, Settled, Write, is_systemic};
+use super::decide::count_held;
+use super::plan::{Reader, Steps};
+use super::prepare::{Prepare, Ready, Settled, Write, is_systemic};
 use super::settle::{self, Arrived};
 use super::{Ask, Pipeline};
 use crate::error::{Error, Fault, Kind, Result};
 use crate::retry::{self, Patience, Verdict};
+use crate::shape::Existing;
 use crate::state::held::HeldItem;
 use crate::state::journal::{Change, Late, OpenBatch};
 use crate::state::{Report, item, keys};
@@ -37,33 +38,34 @@ struct Batch {
     aside: Vec<Item>,
 }
 
-pub struct Applier<'a> {
+pub struct Applier<'a, P> {
     pub line: &'a Pipeline,
     pub ask: &'a Ask,
-    pub preparer: Preparer<'a>,
+    pub preparer: P,
     pub report: &'a mut Report,
     pub applied: Applied,
     next_number: u32,
     size: usize,
 }
 
-impl<'a> Applier<'a> {
-    pub fn new(line: &'a Pipeline, ask: &'a Ask, preparer: Preparer<'a>, report: &'a mut Report) -> Self {
-        // A batch's settlement, up to three state items each, must fit one atomic write of the state.
-        let by_state = line.state.store().caps().atomic_max.saturating_sub(8) / 4;
+impl<'a, P: Prepare> Applier<'a, P> {
+    pub fn new(line: &'a Pipeline, ask: &'a Ask, preparer: P, report: &'a mut Report) -> Self {
+        // A batch's settlement and the next one's intents must fit one atomic write of the state.
+        let items_each = 5 + 2 * line.then.len();
+        let by_state = line.state.store().caps().atomic_max.saturating_sub(8) / items_each;
         let size = line.batch.unwrap_or_else(|| line.store.caps().bulk_max.min(BATCH_MAX)).clamp(1, by_state.max(1));
         Applier { line, ask, preparer, report, applied: Applied::default(), next_number: 0, size }
     }
 
     /// Puts before deletes: what moves is never gone in between.
-    pub async fn all(&mut self, plan: &mut Plan) -> Result<()> {
-        self.phase(plan.steps.read()?, |step| step.change() != Some(Change::Delete)).await?;
-        self.phase(plan.steps.read()?, |step| step.change() == Some(Change::Delete)).await
+    pub async fn all(&mut self, steps: &mut Steps) -> Result<()> {
+        self.phase(steps.read()?, |step| !P::is_delete(step)).await?;
+        self.phase(steps.read()?, |step| P::is_delete(step)).await
     }
 
     /// Three things at once: the store writes batch *k*, the state settles *k−1* and intends *k+1*, and *k+2* is
     /// rendered.
-    async fn phase(&mut self, mut steps: Reader<'_, Step>, belongs: impl Fn(&Step) -> bool) -> Result<()> {
+    async fn phase(&mut self, mut steps: Reader<'_, P::Step>, belongs: impl Fn(&P::Step) -> bool) -> Result<()> {
         let mut settled: Vec<Item> = Vec::new();
         let mut current = self.prepare(&mut steps, &belongs).await?;
         if let Some(first) = &current {
@@ -122,13 +124,13 @@ impl<'a> Applier<'a> {
         self.ask.stop.is_set().then(|| Error::new(Kind::Canceled, "stopped by request"))
     }
 
-    fn take(&mut self, steps: &mut Reader<'_, Step>, belongs: impl Fn(&Step) -> bool) -> Result<Option<Vec<Step>>> {
+    fn take(&mut self, steps: &mut Reader<'_, P::Step>, belongs: impl Fn(&P::Step) -> bool) -> Result<Option<Vec<P::Step>>> {
         let mut taken = Vec::new();
         let mut bytes = 0;
         for step in steps.by_ref() {
             let step = step?;
             if belongs(&step) {
-                bytes += step.entry.as_ref().and_then(|entry| entry.inline.as_ref()).map_or(0, bytes::Bytes::len);
+                bytes += P::bytes(&step);
                 taken.push(step);
                 if taken.len() == self.size || bytes >= BATCH_BYTES_MAX {
                     break;
@@ -138,7 +140,7 @@ impl<'a> Applier<'a> {
         Ok((!taken.is_empty()).then_some(taken))
     }
 
-    async fn prepare(&mut self, steps: &mut Reader<'_, Step>, belongs: impl Fn(&Step) -> bool) -> Result<Option<Batch>> {
+    async fn prepare(&mut self, steps: &mut Reader<'_, P::Step>, belongs: impl Fn(&P::Step) -> bool) -> Result<Option<Batch>> {
         let Some(taken) = self.take(steps, belongs)? else { return Ok(None) };
         let ready = self.preparer.batch(self.next_number, taken).await?;
         self.sort_out(ready)
@@ -154,12 +156,15 @@ impl<'a> Applier<'a> {
         for one in ready {
             match one {
                 Ready::Write(write) => batch.writes.push(*write),
-                Ready::Settled { scope, how, items } => {
+                Ready::Settled { scope, how, items, note } => {
+                    if let Some(note) = note {
+                        self.report.warn(note);
+                    }
                     batch.aside.extend(items);
                     self.report.count(&scope, |counts| match how {
                         Settled::Unchanged => counts.unchanged += 1,
                         Settled::Skipped => counts.skipped += 1,
-                        Settled::Missing => counts.missing += 1,
+                        Settled::Absent => {}
                     });
                 }
                 Ready::Parked { entry, parked } => {
@@ -168,16 +173,20 @@ impl<'a> Applier<'a> {
                     batch.aside.push(item(keys::parked_item(&self.line.name, &entry), &parked)?);
                     self.applied.parked.insert(entry);
                 }
-                Ready::Failed { scope, fault } => self.fail(&scope, fault),
+                Ready::Failed { scope, scanned, fault } => self.fail(&scope, scanned, fault),
                 Ready::Held(held) => self.hold(held),
             }
         }
         Ok(Some(batch))
     }
 
-    fn fail(&mut self, scope: &str, fault: Fault) {
+    /// What is absent at the source was not scanned there: it brings its own scan along.
+    fn fail(&mut self, scope: &str, scanned: bool, fault: Fault) {
         self.report.error(fault);
-        self.report.count(scope, |counts| counts.failed += 1);
+        self.report.count(scope, |counts| {
+            counts.scanned += u64::from(!scanned);
+            counts.failed += 1;
+        });
         self.applied.failed_scopes.push(scope.to_owned());
     }
 
@@ -198,9 +207,8 @@ impl<'a> Applier<'a> {
         let intents: Vec<_> = batch.writes.iter().map(|write| &write.intent).collect();
         items.push(item(keys::journal(pipeline, run, batch.number), &intents)?);
         items.push(item(keys::open_batch(pipeline, run, batch.number), &OpenBatch { only: None })?);
-        if batch.number == 0 {
-            items.push(item(keys::weight(pipeline, run), &0_u64)?);
-        }
+        // With every batch, so that the journal of a run that is cut off is found and forgotten one day.
+        items.push(item(keys::weight(pipeline, run), &self.applied.journal_bytes)?);
         Ok(items)
     }
 
@@ -210,14 +218,24 @@ impl<'a> Applier<'a> {
             return Ok(Vec::new());
         }
         let mut arrived = Arrived::new(self.line, &self.report.id, batch.number);
+        let half = half_moved(&batch.writes, &written.outcomes);
         for (index, (write, outcome)) in (0u32..).zip(batch.writes.iter().zip(written.outcomes)) {
             match outcome {
-                Ok(outcome) => self.tally_one(index, write, outcome, written.retried, &mut arrived)?,
+                Ok(outcome) if write.intent.retire => self.tally_retired(index, write, &outcome, &mut arrived)?,
+                Err(_) if write.intent.retire => arrived.unknown(index),
+                Ok(outcome) => match half.get(&(index as usize)) {
+                    None => self.tally_one(index, write, outcome, written.retried, &mut arrived)?,
+                    // The baseline must go on naming the old key, or nobody would ever remove it.
+                    Some(fault) => {
+                        arrived.unknown(index);
+                        self.fail(&write.scope, true, fault.clone());
+                    }
+                },
                 Err(error) => {
                     let fault = Fault::of(&error).at_key(write.intent.key());
                     // Nobody knows whether it arrived: the intent stays open until the store is asked.
                     if is_systemic(error.kind()) { arrived.unknown(index) } else { arrived.failed(index, &fault) }
-                    self.fail(&write.scope, fault);
+                    self.fail(&write.scope, write.stamp.is_some(), fault);
                 }
             }
         }
@@ -234,51 +252,64 @@ impl<'a> Applier<'a> {
             Outcome::Applied(version) => {
                 self.report.writes += 1;
                 self.count(write);
-                arrived.landed(write, version, self.preparer.release(&write.step))
+                arrived.landed(write, version)
             }
             Outcome::AlreadySo(version) => {
                 // After a retry it was most likely we who made it so.
-                let ours = retried || write.intent.change == Change::Delete || is_missing(write);
+                let ours = retried || write.stamp.is_none();
+                self.report.writes += u64::from(retried);
                 if ours {
                     self.count(write);
                 } else {
                     self.report.count(&write.scope, |counts| counts.unchanged += 1);
                     arrived.already_so(index);
                 }
-                arrived.landed(write, version, self.preparer.release(&write.step))
+                arrived.landed(write, version)
             }
             Outcome::Conflict(_) | Outcome::Untouched => {
                 arrived.conflict(index);
+                if write.intent.change == Change::Add && self.line.shape.existing() == Existing::Skip {
+                    // Somebody else was first, and what exists stays.
+                    self.report.count(&write.scope, |counts| counts.skipped += 1);
+                    return Ok(());
+                }
                 let rule = match write.intent.change {
                     Change::Add => "foreign: the key holds something trueup did not write",
                     Change::Update | Change::Delete => "changed in the store while this run was at work",
                 };
                 let foreign = write.intent.change == Change::Add;
-                if let Some(held) = held_item(self.line, &write.step, rule, foreign)? {
-                    self.hold(held);
-                }
+                self.hold(write.held(rule, foreign));
                 Ok(())
             }
         }
     }
 
-    fn count(&mut self, write: &Write) {
-        if write.intent.retire {
-            return;
+    /// The old key of a record that moved; the record itself is counted at its new one.
+    fn tally_retired(&mut self, index: u32, write: &Write, outcome: &Outcome, arrived: &mut Arrived<'_>) -> Result<()> {
+        match outcome {
+            Outcome::Applied(_) => self.report.writes += 1,
+            Outcome::AlreadySo(_) => {}
+            Outcome::Conflict(_) => {
+                arrived.conflict(index);
+                self.report.warn(format!("{} was changed by somebody else and stays", write.intent.key()));
+                return Ok(());
+            }
+            Outcome::Untouched => {
+                arrived.dropped(index);
+                return Ok(());
+            }
         }
-        let missing = is_missing(write);
+        arrived.landed(write, None)
+    }
+
+    fn count(&mut self, write: &Write) {
         self.report.count(&write.scope, |counts| match write.intent.change {
             Change::Add => counts.added += 1,
-            Change::Update if missing => counts.missing += 1,
+            Change::Update if write.missing => counts.missing += 1,
             Change::Update => counts.updated += 1,
             Change::Delete => counts.deleted += 1,
         });
     }
-}
-
-/// Gone from the source and kept, marked.
-fn is_missing(write: &Write) -> bool {
-    write.step.action == Action::Change(Change::Update, Why::Absent)
 }
 
 /// Items per batch unless the store or the config say otherwise: large enough to share a commit, small enough that
@@ -295,10 +326,46 @@ struct Written {
     given_up: Option<Error>,
 }
 
-/// Write a batch, repeating what failed in passing.
+/// Write a batch. The old key of a record that moves goes only once the new one is there.
 async fn write(line: &Pipeline, writes: &[Write]) -> Written {
+    let (retired, rest): (Vec<usize>, Vec<usize>) = (0..writes.len()).partition(|&index| writes[index].intent.retire);
+    let mut written = attempt(line, writes, rest).await;
+    let has_place = |index: &usize| match put_before(writes, *index) {
+        Some(put) => written.outcomes[put].as_ref().is_ok_and(Outcome::landed),
+        None => true,
+    };
+    let (free, kept): (Vec<usize>, Vec<usize>) = retired.into_iter().partition(has_place);
+    for index in kept {
+        written.outcomes[index] = Ok(Outcome::Untouched);
+    }
+    if !free.is_empty() {
+        let mut second = attempt(line, writes, free.clone()).await;
+        for index in free {
+            std::mem::swap(&mut written.outcomes[index], &mut second.outcomes[index]);
+        }
+        written.given_up = written.given_up.or(second.given_up);
+    }
+    written
+}
+
+/// The write that puts a retired key's record at its new place, if it is one of this batch.
+fn put_before(writes: &[Write], retired: usize) -> Option<usize> {
+    let put = (0..retired).rev().find(|&index| !writes[index].intent.retire)?;
+    (writes[put].intent.identity == writes[retired].intent.identity).then_some(put)
+}
+
+/// Puts whose old key could not be removed, with the reason.
+fn half_moved(writes: &[Write], outcomes: &[Result<Outcome>]) -> HashMap<usize, Fault> {
+    let failed = outcomes.iter().enumerate().filter_map(|(index, outcome)| {
+        let error = outcome.as_ref().err().filter(|_| writes[index].intent.retire)?;
+        Some((put_before(writes, index)?, Fault::of(error).at_key(writes[index].intent.key())))
+    });
+    failed.collect()
+}
+
+/// Write some of a batch, repeating what failed in passing.
+async fn attempt(line: &Pipeline, writes: &[Write], mut open: Vec<usize>) -> Written {
     let mut outcomes: Vec<Option<Result<Outcome>>> = writes.iter().map(|_| None).collect();
-    let mut open: Vec<usize> = (0..writes.len()).collect();
     let mut attempt = 0;
     let mut given_up = None;
     while !open.is_empty() {

@@ -3,15 +3,13 @@
 use super::{Ask, Pipeline};
 use crate::error::{Error, Kind, Result};
 use crate::state::held::{Decision, HeldItem, Header, Verdict};
+use crate::state::journal::Change;
 use crate::state::{Report, item, keys};
 
 impl Pipeline {
     /// Apply what is held under this plan. The source is read in full again, so absence is proven anew; what has
     /// changed since is not what was approved and is weighed like anything else.
     pub async fn approve(&self, header: &Header, mut ask: Ask) -> Result<Report> {
-        if header.undo.is_some() {
-            return Err(Error::bug("an undo is approved by repeating it"));
-        }
         ask.approved = self.state.held_items(header).await?;
         ask.full = true;
         self.run(&ask).await
@@ -27,14 +25,16 @@ impl Pipeline {
         if let Err(error) = self.note_rejections(header, &report.id).await {
             report.fail(&error);
         }
-        self.end(&mut report).await?;
+        self.close(&mut report).await;
         Ok(report)
     }
 
     async fn note_rejections(&self, header: &Header, run: &str) -> Result<()> {
         let held = self.state.held_items(header).await?;
         if header.undo.is_none() {
-            let decisions = held.iter().map(|held: &HeldItem| {
+            // A stranger's key may become free: the record it stood in the way of must not have been dropped by then.
+            let ours = held.iter().filter(|held| !(held.foreign && held.change == Change::Add));
+            let decisions = ours.map(|held: &HeldItem| {
                 let decision = Decision { verdict: Verdict::Rejected, stamp: held.stamp, run: run.to_owned() };
                 item(keys::decision(&self.name, &held.identity), &decision)
             });

@@ -1,23 +1,27 @@
 //! One pass: recover → read → decide → intend → apply → settle. [`Pipeline::run`] reads like that list; each step is
 //! a file beside this one.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::clock::{SharedClock, rfc3339_ms};
 use crate::config::{Drift, Guard, Journal};
 use crate::error::{Error, Kind, Result};
+use crate::queue;
 use crate::shape::Shape;
-use crate::source::{Cursors, Source};
+use crate::source::{Cursors, Source, Versions};
 use crate::state::held::HeldItem;
 use crate::state::lock::Locks;
 use crate::state::{Report, State, keys, retention};
 use crate::store::SharedStore;
 
 mod apply;
+pub mod audit;
 mod decide;
 mod detect;
 mod diff;
+mod expire;
 mod finish;
 mod guard;
 pub mod hold;
@@ -32,10 +36,14 @@ mod read;
 mod recover;
 mod render;
 mod scopes;
+pub mod seal;
 mod settle;
 mod sightings;
+pub mod undo;
+pub mod why;
 
-/// A pipeline of the config, with everything opened.
+/// A pipeline of the config, with everything opened. Clones share the same source, store and state.
+#[derive(Clone)]
 pub struct Pipeline {
     pub name: String,
     pub source: Arc<dyn Source>,
@@ -51,6 +59,8 @@ pub struct Pipeline {
     pub concurrency: usize,
     pub keep_runs: std::time::Duration,
     pub journal: Journal,
+    /// Follow-up work each change calls for.
+    pub then: Vec<queue::FollowUp>,
 }
 
 /// What is asked of one pass.
@@ -62,6 +72,10 @@ pub struct Ask {
     pub full: bool,
     /// Held changes a person has approved.
     pub approved: Vec<HeldItem>,
+    /// Identities an audit found wrong in the store: written again even if nothing else says so.
+    pub heal: HashSet<String>,
+    /// Do exactly this, or nothing.
+    pub sealed: Option<Arc<seal::Sealed>>,
     pub stop: Stop,
     pub progress: Arc<dyn Progress>,
 }
@@ -69,7 +83,7 @@ pub struct Ask {
 impl Ask {
     pub fn plain(trigger: &'static str) -> Self {
         let (stop, progress) = (Stop::default(), Arc::new(Silent));
-        Ask { trigger, only: None, full: false, approved: Vec::new(), stop, progress }
+        Ask { trigger, only: None, full: false, approved: Vec::new(), heal: HashSet::new(), sealed: None, stop, progress }
     }
 }
 
@@ -118,8 +132,41 @@ impl Pipeline {
         if let Err(error) = self.pass(ask, &mut report).await {
             report.fail(&error);
         }
-        self.end(&mut report).await?;
+        self.follow_up(ask, &mut report).await;
+        self.close(&mut report).await;
         Ok(report)
+    }
+
+    /// One attempt at every open piece of follow-up work, old or new.
+    async fn follow_up(&self, ask: &Ask, report: &mut Report) {
+        if self.then.is_empty() || ask.stop.is_set() {
+            return;
+        }
+        ask.progress.step(&self.name, "following up", None);
+        match self.worker().once().await {
+            Ok(summary) => {
+                report.dead = summary.dead;
+                for fault in summary.paused {
+                    report.warn(format!("follow-up {} waits: {}", fault.scope.unwrap_or_default(), fault.message));
+                }
+                if summary.failed > 0 {
+                    report.warn(format!("{} follow-ups failed; `trueup queue ls` shows them", summary.failed));
+                }
+            }
+            Err(error) => report.fail(&error.while_("following up")),
+        }
+    }
+
+    pub fn worker(&self) -> queue::Worker {
+        queue::Worker {
+            pipeline: self.name.clone(),
+            state: self.state.clone(),
+            locks: self.locks.clone(),
+            clock: self.clock.clone(),
+            store: self.store.clone(),
+            shape: self.shape.clone(),
+            then: self.then.clone(),
+        }
     }
 
     async fn pass(&self, ask: &Ask, report: &mut Report) -> Result<()> {
@@ -127,23 +174,43 @@ impl Pipeline {
         let cursors = if ask.full { Cursors::new() } else { self.cursors().await? };
 
         ask.progress.step(&self.name, "reading", None);
-        let reading = read::read(self, ask, &cursors, &past.decisions, report).await;
+        let reading = read::read(self, ask, &cursors, &past, report).await;
         report.requests = self.source.requests();
         let reading = reading?;
-        if reading.scopes.all_broken() {
+        // What was seen before a scope broke is good; only deletions need the proof.
+        if reading.scopes.all_broken() && report.counts.scanned == 0 {
             finish::report_broken(&reading.scopes, report);
             return Err(finish::nothing_could_be_read(&reading.scopes));
         }
         let mut plan = decide::decide(self, ask, &past, reading, report).await?;
+        if let Some(sealed) = &ask.sealed {
+            sealed.compare(&self.sealed_steps(&mut plan.steps).await?)?;
+        }
+        if ask.stop.is_set() {
+            return Err(Error::new(Kind::Canceled, "stopped by request"));
+        }
 
         ask.progress.step(&self.name, "writing", Some(plan.adds + plan.updates + plan.deletes));
-        let preparer = prepare::Preparer { line: self, run: &report.id.clone(), decisions: &past.decisions, parked: &past.parked };
+        let preparer = prepare::Preparer { line: self, run: &report.id.clone(), decisions: &past.decisions, approved: &past.approved, parked: &past.parked };
         let mut applier = apply::Applier::new(self, ask, preparer, report);
-        let outcome = applier.all(&mut plan).await;
+        let outcome = applier.all(&mut plan.steps).await;
         let applied = applier.applied;
         report.requests = self.source.requests();
+        if let Err(error) = &outcome {
+            report.cause.get_or_insert(error.kind());
+        }
         finish::finish(self, ask, &past, plan, applied, report).await?;
         outcome
+    }
+
+    /// Versions of this source are only hints, and its bodies are at hand: content is compared before it is judged.
+    fn compares_content(&self) -> bool {
+        self.source.versions() == Versions::Hint && !self.source.remote()
+    }
+
+    /// The names of the follow-up work every change calls for.
+    fn follow_ups(&self) -> Vec<String> {
+        self.then.iter().map(|then| then.name.clone()).collect()
     }
 
     async fn begin(&self, trigger: &str) -> Result<Report> {
@@ -157,6 +224,14 @@ impl Pipeline {
             crate::state::item(keys::NEWEST_RUN, &report.id)?,
         ]).await?;
         Ok(report)
+    }
+
+    /// End the run. One that cannot be written down is still reported; the next start finds it unfinished.
+    async fn close(&self, report: &mut Report) {
+        if let Err(error) = self.end(report).await {
+            report.fail(&error);
+            report.conclude();
+        }
     }
 
     /// Write down how it ended, then forget what is old.

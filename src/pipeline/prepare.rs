@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 
-use super::decide::held_item;
+use super::decide::{held_item, is_approved};
 use super::parked::Parked;
-use super::plan::{Action, Step};
+use super::plan::{Action, Seen, Step};
 use super::{Pipeline, render};
 use crate::config::Heal;
 use crate::error::{Error, Fault, Kind, Result};
@@ -23,10 +23,11 @@ pub enum Ready {
     /// A write with its intent.
     Write(Box<Write>),
     /// The store is right; only state learns something.
-    Settled { scope: String, how: Settled, items: Vec<Item> },
+    Settled { scope: String, how: Settled, items: Vec<Item>, note: Option<String> },
     /// Present but unusable.
     Parked { entry: String, parked: Parked },
-    Failed { scope: String, fault: Fault },
+    /// `scanned` = it was seen at the source, and counted there.
+    Failed { scope: String, scanned: bool, fault: Fault },
     Held(HeldItem),
 }
 
@@ -34,18 +35,68 @@ pub enum Ready {
 pub enum Settled {
     Unchanged,
     Skipped,
-    /// Gone from the source, and there is nothing left to mark.
-    Missing,
+    /// Absent at the source and in the store: it was not scanned, so it is not counted.
+    Absent,
 }
 
 pub struct Write {
     pub scope: String,
     pub intent: Intent,
     pub item: Item,
-    pub step: Step,
+    /// What the source says; `None` when it has nothing.
+    pub stamp: Option<Fingerprint>,
+    /// It is gone from the source and kept, marked.
+    pub missing: bool,
     pub pointer: Pointer,
     /// Large prior values, written before the intent that names them.
     pub blob: Option<Item>,
+    /// State items that go along when it lands.
+    pub release: Vec<Item>,
+}
+
+impl Write {
+    /// The change as something a person must decide on.
+    pub fn held(&self, rule: &str, foreign: bool) -> HeldItem {
+        HeldItem {
+            identity: self.intent.identity.clone(),
+            key: self.intent.key().to_owned(),
+            change: self.intent.change,
+            rule: rule.to_owned(),
+            scope: self.scope.clone(),
+            stamp: self.stamp,
+            foreign,
+        }
+    }
+}
+
+/// Turns steps into writes, a batch at a time. A pass renders them from the source, an undo from the journal.
+pub trait Prepare: Sync {
+    type Step: for<'de> serde::Deserialize<'de> + Send;
+
+    /// Deletes come after puts.
+    fn is_delete(step: &Self::Step) -> bool;
+
+    /// How much of a batch's room a step takes, where its body is at hand.
+    fn bytes(_step: &Self::Step) -> usize {
+        0
+    }
+
+    /// An error ends the run; what is wrong with one step is in its own answer.
+    fn batch(&self, number: u32, steps: Vec<Self::Step>) -> impl Future<Output = Result<Vec<Ready>>> + Send;
+}
+
+/// Every write learns its place in the journal, and its baseline record points there.
+pub fn number(run: &str, batch: u32, ready: &mut [Ready]) {
+    let writes = ready.iter_mut().filter_map(|one| match one {
+        Ready::Write(write) => Some(write),
+        _ => None,
+    });
+    for (index, write) in (0u32..).zip(writes) {
+        write.pointer = Pointer { run: run.to_owned(), batch, index };
+        if let Some(next) = &mut write.intent.next {
+            next.base.written = write.pointer.clone();
+        }
+    }
 }
 
 /// What is fixed for the run while batches are prepared.
@@ -53,6 +104,7 @@ pub struct Preparer<'a> {
     pub line: &'a Pipeline,
     pub run: &'a str,
     pub decisions: &'a HashMap<String, Decision>,
+    pub approved: &'a HashMap<String, HeldItem>,
     pub parked: &'a HashMap<String, Parked>,
 }
 
@@ -63,9 +115,19 @@ enum Drafted {
     Done(Ready),
 }
 
-impl Preparer<'_> {
-    /// Render every step, fetch prior values in one go, and build the writes. An error ends the run.
-    pub async fn batch(&self, batch: u32, steps: Vec<Step>) -> Result<Vec<Ready>> {
+impl Prepare for Preparer<'_> {
+    type Step = Step;
+
+    fn is_delete(step: &Step) -> bool {
+        step.change() == Some(Change::Delete)
+    }
+
+    fn bytes(step: &Step) -> usize {
+        step.entry.as_ref().and_then(|entry| entry.inline.as_ref()).map_or(0, Bytes::len)
+    }
+
+    /// Render every step, fetch prior values in one go, and build the writes.
+    async fn batch(&self, batch: u32, steps: Vec<Step>) -> Result<Vec<Ready>> {
         let mut drafts: Vec<Drafted> =
             stream::iter(steps).map(|step| self.draft(step)).buffered(self.line.concurrency).collect().await;
         let mut priors = self.priors(&drafts).await?;
@@ -78,29 +140,22 @@ impl Preparer<'_> {
                     ready.push(self.delete(step, prior)?);
                 }
                 Drafted::Put(step, output, entry) => {
-                    ready.extend(self.retire(&step, &output, &mut priors)?);
+                    // The old key goes only with a new one to take its place.
                     let prior = priors.remove(&output.key);
-                    ready.push(self.put(step, output, entry, prior)?);
+                    let retired = self.retire(&step, &output, &mut priors)?;
+                    let put = self.put(step, output, entry, prior)?;
+                    let kept = matches!(put, Ready::Held(_));
+                    ready.push(put);
+                    ready.extend(retired.into_iter().filter(|_| !kept));
                 }
             }
         }
-        self.number(batch, &mut ready);
+        number(self.run, batch, &mut ready);
         Ok(ready)
     }
+}
 
-    /// Every write learns its place in the journal, and its baseline record points there.
-    fn number(&self, batch: u32, ready: &mut [Ready]) {
-        let writes = ready.iter_mut().filter_map(|one| match one {
-            Ready::Write(write) => Some(write),
-            _ => None,
-        });
-        for (index, write) in (0u32..).zip(writes) {
-            write.pointer = Pointer { run: self.run.to_owned(), batch, index };
-            if let Some(next) = &mut write.intent.next {
-                next.base.written = write.pointer.clone();
-            }
-        }
-    }
+impl Preparer<'_> {
 
     async fn draft(&self, step: Step) -> Drafted {
         match step.action {
@@ -109,7 +164,7 @@ impl Preparer<'_> {
             Action::Restamp if step.after.is_some() => Drafted::Done(self.known_same(&step)),
             Action::Change(..) | Action::Restamp => match render::render(self.line, &step).await {
                 Ok((Rendered::Put(output), entry)) => Drafted::Put(step, output, entry),
-                Ok((Rendered::Keep(_), entry)) => Drafted::Done(self.keep(&step, &entry)),
+                Ok((Rendered::Keep(why), entry)) => Drafted::Done(self.keep(&step, &entry, &why)),
                 Ok((Rendered::Skip(why), entry)) => Drafted::Done(park(&step, &entry, why)),
                 Ok((Rendered::NeedBody, _)) => failed(&step, &Error::bug("a body was never given")),
                 Err(error) => failed(&step, &error),
@@ -141,7 +196,7 @@ impl Preparer<'_> {
             Ok(None) => {
                 // The store does not have it either: there is nothing to remember it by.
                 let items = vec![Item::delete(keys::base(&self.line.name, &step.identity))];
-                Drafted::Done(Ready::Settled { scope: step.scope, how: Settled::Missing, items })
+                Drafted::Done(Ready::Settled { scope: step.scope, how: Settled::Absent, items, note: None })
             }
             Err(error) => failed(&step, &error),
         }
@@ -174,13 +229,13 @@ impl Preparer<'_> {
         Ok(old
             .map(|(prior, key)| {
                 let intent = Intent { change: Change::Delete, retire: true, ..self.intent(step, &key, None) };
-                self.write(step.clone(), intent, Op::Delete, Some(prior))
+                self.write(step, intent, Op::Delete, Some(prior))
             })
             .collect())
     }
 
     /// What the store holds now under the keys we are about to change. New keys are not looked up unless they may be
-    /// taken over: their condition is that nothing is there.
+    /// taken over or were seen to be taken: their condition is that nothing is there.
     async fn priors(&self, drafts: &[Drafted]) -> Result<HashMap<String, Stored>> {
         let mut wanted = Vec::new();
         for draft in drafts {
@@ -188,7 +243,8 @@ impl Preparer<'_> {
                 Drafted::Delete(step) => wanted.push(step.key(self.line.shape.key_prefix())?),
                 Drafted::Put(step, output, _) => {
                     wanted.extend(Self::old_keys(step, output)?);
-                    if step.base.is_some() || self.may_replace(&step.identity) {
+                    let taken = matches!(step.seen, Seen::At(_));
+                    if taken || step.base.is_some() || self.may_replace(&step.identity) {
                         wanted.push(output.key.clone());
                     }
                 }
@@ -209,7 +265,7 @@ impl Preparer<'_> {
         self.line.shape.existing() != Existing::Hold || self.line.adopt || adopted()
     }
 
-    fn put(&self, step: Step, output: Output, entry: Entry, prior: Option<Stored>) -> Result<Ready> {
+    fn put(&self, step: Step, output: Output, entry: Entry, mut prior: Option<Stored>) -> Result<Ready> {
         let known = step.base()?;
         // Absence has a stamp of its own: the shape's mark, not the source's.
         let stamp = if step.entry.is_some() { self.line.shape.stamp(&entry) } else { output.fingerprint };
@@ -229,13 +285,16 @@ impl Preparer<'_> {
             if same_key && self.is_in_place(&step, base, &output, prior.as_ref()) {
                 return self.restamp(&step, base, &next, stamp, prior);
             }
-            if let Some(held) = self.edited(&step, base, prior.as_ref())? {
+            let stands = if same_key { self.edited(&step, base, prior.as_ref())? } else { self.taken(&step, &output, prior.as_ref())? };
+            if let Some(held) = stands {
                 return Ok(Ready::Held(held));
             }
-        } else if let Some(prior) = prior.as_ref().filter(|_| self.line.shape.existing() == Existing::Skip) {
-            let base = Base { version: prior.version.clone(), ..next };
-            let items = vec![base.item(&self.line.name, &step.identity, stamp)?];
-            return Ok(Ready::Settled { scope: step.scope, how: Settled::Unchanged, items });
+        } else if let Some(there) = &prior {
+            if there.value == output.value || self.line.shape.existing() == Existing::Skip {
+                return self.take_over(step, next, stamp, there);
+            }
+            // Somebody else's: the condition that nothing is there will say so.
+            prior = prior.filter(|_| self.may_replace(&step.identity));
         }
         let change = if known.is_some() || prior.is_some() { Change::Update } else { Change::Add };
         let op = Op::Put { value: output.value, fingerprint: Some(output.fingerprint) };
@@ -245,14 +304,36 @@ impl Preparer<'_> {
             next: Some(PriorBase { stamp, base: next }),
             ..self.intent(&step, &output.key, known)
         };
-        Ok(self.write(step, intent, op, prior))
+        Ok(self.write(&step, intent, op, prior))
+    }
+
+    /// A new key that already holds what it should: it is ours from now on, without a write.
+    fn take_over(&self, step: Step, next: Base, stamp: Fingerprint, there: &Stored) -> Result<Ready> {
+        let bytes = Fingerprint::of(&there.value);
+        let bytes = (bytes != next.fingerprint).then_some(bytes);
+        let base = Base { version: there.version.clone(), bytes, ..next };
+        let mut items = vec![base.item(&self.line.name, &step.identity, stamp)?];
+        items.extend(self.release(&step));
+        Ok(Ready::Settled { scope: step.scope, how: Settled::Unchanged, items, note: None })
+    }
+
+    /// The record moves to a key that holds something else.
+    fn taken(&self, step: &Step, output: &Output, prior: Option<&Stored>) -> Result<Option<HeldItem>> {
+        let theirs = prior.is_some_and(|prior| prior.value != output.value);
+        if !theirs || self.may_replace(&step.identity) {
+            return Ok(None);
+        }
+        let held = held_item(self.line, step, "foreign: the key holds something trueup did not write", true)?;
+        Ok(held.map(|held| HeldItem { key: output.key.clone(), ..held }))
     }
 
     /// The store already holds what would be written, and we know it.
     fn is_in_place(&self, step: &Step, base: &Base, output: &Output, prior: Option<&Stored>) -> bool {
         let unchanged = base.fingerprint == output.fingerprint && base.key(&step.identity) == output.key;
+        // A drift was seen in the value itself: then the version alone proves nothing.
+        let by_version = !matches!(step.action, Action::Change(_, super::plan::Why::Drift));
         let intact = prior.is_some_and(|prior| {
-            prior.version == base.version || Fingerprint::of(&prior.value) == base.bytes_hash()
+            (by_version && prior.version == base.version) || Fingerprint::of(&prior.value) == base.bytes_hash()
         });
         let adopted = step.action == Action::Restamp && self.line.drift.edited == Heal::Adopt && prior.is_some();
         unchanged && (intact || adopted)
@@ -268,7 +349,7 @@ impl Preparer<'_> {
         };
         let mut items = vec![base.item(&self.line.name, &step.identity, stamp)?];
         items.extend(self.release(step));
-        Ok(Ready::Settled { scope: step.scope.clone(), how: Settled::Unchanged, items })
+        Ok(Ready::Settled { scope: step.scope.clone(), how: Settled::Unchanged, items, note: None })
     }
 
     fn delete(&self, step: Step, prior: Option<Stored>) -> Result<Ready> {
@@ -280,7 +361,7 @@ impl Preparer<'_> {
         }
         let key = step.key(self.line.shape.key_prefix())?;
         let intent = self.intent(&step, &key, known);
-        Ok(self.write(step, Intent { change: Change::Delete, ..intent }, Op::Delete, prior))
+        Ok(self.write(&step, Intent { change: Change::Delete, ..intent }, Op::Delete, prior))
     }
 
     fn intent(&self, step: &Step, key: &str, known: Option<(Fingerprint, Base)>) -> Intent {
@@ -295,33 +376,24 @@ impl Preparer<'_> {
             prior_version: None,
             prior_base: known.map(|(stamp, base)| PriorBase { stamp, base }),
             retire: false,
-            then: Vec::new(),
+            then: self.line.follow_ups(),
             decision: None,
         }
     }
 
-    fn write(&self, step: Step, mut intent: Intent, op: Op, prior: Option<Stored>) -> Ready {
-        let mut blob = None;
-        let expect = match prior {
-            None => Expect::Absent,
-            Some(prior) => {
-                let (kept, large) = PriorValue::keep(&prior.value, &self.line.name, self.run);
-                blob = large;
-                intent.prior = Some(kept);
-                intent.prior_fingerprint = prior.fingerprint;
-                intent.prior_version = Some(prior.version.clone());
-                Expect::Exactly(prior.version)
-            }
-        };
-        // A delete of something already absent needs no condition: it is already so.
-        let expect = if op == Op::Delete && expect == Expect::Absent { Expect::Anything } else { expect };
-        let item = Item { key: intent.key().to_owned(), op, expect };
-        Ready::Write(Box::new(Write { scope: step.scope.clone(), intent, item, step, blob, pointer: Pointer::unset() }))
+    fn write(&self, step: &Step, intent: Intent, op: Op, prior: Option<Stored>) -> Ready {
+        let release = if intent.retire { Vec::new() } else { self.release(step) };
+        let missing = matches!(step.action, Action::Change(Change::Update, super::plan::Why::Absent));
+        let write = conditional(&self.line.name, self.run, intent, op, prior);
+        // A conflict is held under the content where that is compared, like everything a person decides about.
+        let content = write.intent.next.as_ref().map(|next| next.base.fingerprint).filter(|_| self.line.compares_content());
+        let stamp = step.stamp.map(|stamp| content.unwrap_or(stamp));
+        Ready::Write(Box::new(Write { scope: step.scope.clone(), stamp, missing, release, ..write }))
     }
 
     /// Somebody changed the value since we wrote it, and the config does not let us overwrite that.
     fn edited(&self, step: &Step, base: &Base, prior: Option<&Stored>) -> Result<Option<HeldItem>> {
-        if self.line.drift.edited == Heal::Heal || !is_edited(base, prior) {
+        if self.line.drift.edited == Heal::Heal || is_approved(self.approved, step) || !is_edited(base, prior) {
             return Ok(None);
         }
         held_item(self.line, step, "edited in the store, and `drift.edited` says to leave it", false)
@@ -329,14 +401,14 @@ impl Preparer<'_> {
 
     /// What somebody else put there is never deleted along with what we wrote.
     fn edited_before_delete(&self, step: &Step, base: &Base, prior: Option<&Stored>) -> Result<Option<HeldItem>> {
-        let may_go = self.line.shape.existing() != Existing::Hold || self.line.adopt;
-        if may_go || !is_edited(base, prior) {
+        if self.may_replace(&step.identity) || !is_edited(base, prior) {
             return Ok(None);
         }
         held_item(self.line, step, "foreign: edited in the store since trueup wrote it", true)
     }
 
-    fn keep(&self, step: &Step, entry: &Entry) -> Ready {
+    fn keep(&self, step: &Step, entry: &Entry, why: &str) -> Ready {
+        let note = (!why.is_empty()).then(|| format!("{}: {why}", step.identity));
         let mut items = Vec::new();
         let mut how = Settled::Skipped;
         if let Ok(Some((_, base))) = step.base() {
@@ -344,16 +416,38 @@ impl Preparer<'_> {
             let base = Base { body: entry.version.clone(), ..base };
             items.extend(base.item(&self.line.name, &step.identity, self.line.shape.stamp(entry)));
         }
-        Ready::Settled { scope: step.scope.clone(), how, items }
+        Ready::Settled { scope: step.scope.clone(), how, items, note }
     }
 
     /// State items that forget what stood in the way of a step: it was parked, or a person had decided on it.
-    pub fn release(&self, step: &Step) -> Vec<Item> {
+    fn release(&self, step: &Step) -> Vec<Item> {
         let parked = step.entry.as_ref().map(|entry| &entry.id).filter(|id| self.parked.contains_key(*id));
         let decided = self.decisions.get(&step.identity).map(|_| keys::decision(&self.line.name, &step.identity));
         let parked = parked.map(|id| keys::parked_item(&self.line.name, id));
         parked.into_iter().chain(decided).map(Item::delete).collect()
     }
+}
+
+/// A write on the condition that the store still holds what was read, which goes into the journal.
+pub fn conditional(pipeline: &str, run: &str, mut intent: Intent, op: Op, prior: Option<Stored>) -> Write {
+    let mut blob = None;
+    let expect = match prior {
+        // A delete of something already absent needs no condition: it is already so.
+        None if op == Op::Delete => Expect::Anything,
+        None => Expect::Absent,
+        Some(prior) => {
+            let (kept, large) = PriorValue::keep(&prior.value, pipeline, run);
+            blob = large;
+            intent.prior = Some(kept);
+            intent.prior_fingerprint = prior.fingerprint;
+            intent.prior_version = Some(prior.version.clone());
+            Expect::Exactly(prior.version)
+        }
+    };
+    let item = Item { key: intent.key().to_owned(), op, expect };
+    let pointer = Pointer::unset();
+    let (scope, release) = (String::new(), Vec::new());
+    Write { scope, intent, item, stamp: None, missing: false, pointer, blob, release }
 }
 
 fn is_edited(base: &Base, prior: Option<&Stored>) -> bool {
@@ -378,7 +472,8 @@ fn failed(step: &Step, error: &Error) -> Drafted {
 }
 
 fn fail(step: &Step, error: &Error) -> Ready {
-    Ready::Failed { scope: step.scope.clone(), fault: Fault::of(error).at_key(step.identity.clone()) }
+    let fault = Fault::of(error).at_key(step.identity.clone());
+    Ready::Failed { scope: step.scope.clone(), scanned: step.entry.is_some(), fault }
 }
 
 /// The value of a put, for those who need it after the item was moved.

@@ -66,8 +66,8 @@ impl Pipeline {
         let mut report = Report::start(String::new(), &self.name, ask.trigger, String::new());
         let past = decide::past(self, ask).await?;
         let cursors = if ask.full { Cursors::new() } else { self.cursors().await? };
-        let reading = read::read(self, ask, &cursors, &past.decisions, &mut report).await?;
-        if reading.scopes.all_broken() {
+        let reading = read::read(self, ask, &cursors, &past, &mut report).await?;
+        if reading.scopes.all_broken() && report.counts.scanned == 0 {
             return Err(finish::nothing_could_be_read(&reading.scopes));
         }
         let mut plan = decide::decide(self, ask, &past, reading, &mut report).await?;
@@ -97,6 +97,7 @@ impl Pipeline {
             Action::Change(Change::Delete, _) => preview.delete.push(Keyed { key }),
             Action::Change(Change::Add, _) => {
                 preview.requests.to_come += u64::from(self.source.remote());
+                let key = step.entry.as_ref().and_then(|entry| self.shape.key(entry)).unwrap_or(key);
                 preview.add.push(Keyed { key });
             }
             Action::Change(Change::Update, why) => {

@@ -1,10 +1,11 @@
 //! Reading: the source's listing merged with the baseline (and, where it is cheap, with the store's own listing)
 //! into findings. Streams when everything is sorted, so a run with nothing to do needs no memory to speak of.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde::Deserialize;
 
+use super::decide::Past;
 use super::detect::{self, Finding, Known};
 use super::lines::Lines;
 use super::plan::{Action, Seen, Step, Steps, Why};
@@ -14,7 +15,7 @@ use super::{Ask, Pipeline};
 use crate::error::{Error, Fault, Result};
 use crate::record::{Fingerprint, Version};
 use crate::source::{self, Cursors};
-use crate::state::held::Decision;
+use crate::state::held::Verdict;
 use crate::state::journal::Change;
 use crate::state::{Report, decode, keys};
 use crate::store::{Listed, What as Ls};
@@ -34,13 +35,15 @@ pub struct Reading {
     pub shadowed: Vec<(String, String, String)>,
     /// Scopes in which an item failed; their cursors stay.
     pub failed: Vec<String>,
+    /// Identities held by the last pass and met again in this one, so that they are judged anew.
+    pub met: HashSet<String>,
 }
 
 pub async fn read(
     line: &Pipeline,
     ask: &Ask,
     cursors: &Cursors,
-    decisions: &HashMap<String, Decision>,
+    past: &Past,
     report: &mut Report,
 ) -> Result<Reading> {
     let (mut sink, events) = source::channel_until(ask.stop.flag());
@@ -55,7 +58,7 @@ pub async fn read(
     };
     let merging = async {
         let sightings = Sightings::of(events, line.shape.clone(), line.source.sorted());
-        let mut merge = Merge::start(line, ask, decisions, report).await?;
+        let mut merge = Merge::start(line, ask, past, report).await?;
         merge.all(sightings).await?;
         Ok(merge.found)
     };
@@ -78,7 +81,8 @@ enum Joined {
 struct Merge<'a> {
     line: &'a Pipeline,
     only: Option<&'a str>,
-    decisions: &'a HashMap<String, Decision>,
+    heal: &'a HashSet<String>,
+    past: &'a Past,
     report: &'a mut Report,
     baseline: Lines,
     joined: Joined,
@@ -110,7 +114,7 @@ impl<'a> Merge<'a> {
     async fn start(
         line: &'a Pipeline,
         ask: &'a Ask,
-        decisions: &'a HashMap<String, Decision>,
+        past: &'a Past,
         report: &'a mut Report,
     ) -> Result<Self> {
         let joined = match (line.store.caps().cheap_list, line.shape.key_prefix()) {
@@ -120,7 +124,8 @@ impl<'a> Merge<'a> {
         };
         let baseline = Lines::of(line.state.store().clone(), keys::bases(&line.name), Ls::Values);
         let found = Reading::default();
-        Ok(Merge { line, only: ask.only.as_deref(), decisions, report, baseline, joined, found, last: None })
+        let (only, heal) = (ask.only.as_deref(), &ask.heal);
+        Ok(Merge { line, only, heal, past, report, baseline, joined, found, last: None })
     }
 
     async fn all(&mut self, mut sightings: Sightings) -> Result<()> {
@@ -143,6 +148,9 @@ impl<'a> Merge<'a> {
         let known = self.baseline_of(&sighting.identity).await?;
         if !self.wanted(&sighting.identity, known.as_ref()) {
             return Ok(());
+        }
+        if self.past.holds(&sighting.identity) {
+            self.found.met.insert(sighting.identity.clone());
         }
         if let Some((last, winner)) = &self.last {
             if *last == sighting.identity {
@@ -183,28 +191,42 @@ impl<'a> Merge<'a> {
             body: &peeked.body,
             version: &peeked.version,
         });
-        self.void_if_overtaken(&sighting.identity, Some(stamp));
-        match detect::sighted(stamp, &sighting.entry.version, known_as, &seen, self.line.drift) {
-            Finding::Same => self.report.count(&sighting.entry.scope, |counts| counts.unchanged += 1),
+        let finding = detect::sighted(stamp, &sighting.entry.version, known_as, &seen, self.line.drift);
+        match finding {
+            Finding::Same if self.heal.contains(&sighting.identity) => {
+                self.push_step(sighting, Action::Change(Change::Update, Why::Drift), stamp, known.as_ref(), seen)?;
+            }
+            Finding::Same => {
+                self.void_decision(&sighting.identity);
+                self.report.count(&sighting.entry.scope, |counts| counts.unchanged += 1);
+            }
             Finding::Drifted(class) => {
                 self.report.warn(format!("{} was {class} in the store and left so, as `drift` says", sighting.identity));
                 self.report.count(&sighting.entry.scope, |counts| counts.unchanged += 1);
             }
-            Finding::Act(action) => {
-                let step = Step {
-                    scope: sighting.entry.scope.to_string(),
-                    identity: sighting.identity,
-                    action,
-                    stamp: Some(stamp),
-                    entry: Some(sighting.entry),
-                    base: known.as_ref().map(base_json).transpose()?,
-                    seen,
-                    after: None,
-                };
-                self.found.steps.push(&step)?;
-            }
+            Finding::Act(action) => self.push_step(sighting, action, stamp, known.as_ref(), seen)?,
         }
         Ok(())
+    }
+
+    fn push_step(
+        &mut self,
+        sighting: Sighting,
+        action: Action,
+        stamp: Fingerprint,
+        known: Option<&Listed>,
+        seen: Seen,
+    ) -> Result<()> {
+        self.found.steps.push(&Step {
+            scope: sighting.entry.scope.to_string(),
+            identity: sighting.identity,
+            action,
+            stamp: Some(stamp),
+            entry: Some(sighting.entry),
+            base: known.map(base_json).transpose()?,
+            seen,
+            after: None,
+        })
     }
 
     fn bad(&mut self, identity: &str, scope: &str, fault: Fault) {
@@ -266,11 +288,10 @@ impl<'a> Merge<'a> {
         if gone { self.found.steps.push(&step) } else { self.found.unseen.push(&step) }
     }
 
-    fn void_if_overtaken(&mut self, identity: &str, stamp: Option<Fingerprint>) {
-        if self.decisions.is_empty() {
-            return;
-        }
-        if self.decisions.get(identity).is_some_and(|decision| decision.stamp != stamp) {
+    /// The source agrees with the store: whatever a person decided about another version is settled.
+    fn void_decision(&mut self, identity: &str) {
+        let decision = self.past.decisions.get(identity);
+        if decision.is_some_and(|decision| decision.verdict != Verdict::Adopted) {
             self.found.void.push(identity.to_owned());
         }
     }

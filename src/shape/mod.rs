@@ -52,7 +52,7 @@ pub struct Output {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rendered {
     Put(Output),
-    /// Leave what is there, and say why (counted as unchanged).
+    /// Leave what is there (counted as unchanged, or skipped when there is nothing). A reason is told, none is not.
     Keep(String),
     /// Present but not usable; what is stored stays (counted as skipped, reported on every run).
     Skip(String),
@@ -102,6 +102,26 @@ pub trait Shape: Send + Sync {
     fn render(&self, input: &Input<'_>) -> Result<Rendered>;
 
     fn absent(&self, prior: &Prior, value: Option<&[u8]>, now: Timestamp) -> Absent;
+
+    /// The key an export uses for one of ours.
+    fn export_key(&self, key: &str) -> String {
+        key.to_owned()
+    }
+
+    /// The key an entry will be written under, where that is known without its body or its past.
+    fn key(&self, _entry: &Entry) -> Option<String> {
+        None
+    }
+
+    /// Where keys lie that are kept for a limited time only; `None` = everything is kept.
+    fn expires_below(&self) -> Option<&str> {
+        None
+    }
+
+    /// Is this key of the shape's making, and older than it is to be kept? Such a key is deleted unguarded.
+    fn expired(&self, _key: &str, _now: Timestamp) -> bool {
+        false
+    }
 
     /// What makes an entry the same as last time: shape version, body version and facts.
     fn stamp(&self, entry: &Entry) -> Fingerprint {

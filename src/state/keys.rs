@@ -91,6 +91,10 @@ pub fn held_of(pipeline: &str) -> String {
     format!("held/{pipeline}/")
 }
 
+pub fn all_held_items(pipeline: &str) -> String {
+    format!("held-item/{pipeline}/")
+}
+
 pub fn held_items(pipeline: &str, plan: &str) -> String {
     format!("held-item/{pipeline}/{plan}/")
 }
@@ -115,6 +119,24 @@ pub fn parked(pipeline: &str) -> String {
 
 pub fn parked_item(pipeline: &str, identity: &str) -> String {
     format!("parked/{pipeline}/{identity}")
+}
+
+/// Follow-up work still to be done; one per identity and follow-up, so a newer version replaces an older one.
+pub const QUEUE: &str = "queue/";
+
+pub fn queue(pipeline: &str, then: &str) -> String {
+    format!("queue/{pipeline}/{then}/")
+}
+
+pub fn task(pipeline: &str, then: &str, identity: &str) -> String {
+    format!("queue/{pipeline}/{then}/{identity}")
+}
+
+/// Follow-up work that was given up.
+pub const DEAD: &str = "dead/";
+
+pub fn dead(pipeline: &str, then: &str, identity: &str) -> String {
+    format!("dead/{pipeline}/{then}/{identity}")
 }
 
 /// The part of a key below its prefix.

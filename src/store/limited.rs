@@ -206,7 +206,7 @@ impl Store for Limited {
             let limit = (query.limit - page.items.len()).min(self.profile.list_max.max(1));
             let after = page.items.last().map(|line| line.key.as_str()).or(query.after);
             self.turn(&[]).await;
-            let part = self.inner.list(Query { limit, after, ..query.clone() }).await?;
+            let part = self.inner.list(Query { after, limit, ..query.clone() }).await?;
             page.more = part.more;
             page.items.extend(part.items);
             if !page.more || page.items.len() >= query.limit {

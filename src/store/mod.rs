@@ -10,17 +10,19 @@ use bytes::Bytes;
 use crate::error::{Error, Kind, Result};
 use crate::record::{Fingerprint, Version};
 
-mod sift;
-pub mod tables;
 pub mod counted;
 pub mod etcd;
 pub mod faulty;
+pub mod folder;
 pub mod limited;
 pub mod memory;
+pub mod objects;
 pub mod open;
 pub mod postgres;
 pub mod prefixed;
+mod sift;
 pub mod sqlite;
+pub mod tables;
 
 /// What a store can promise. Code asks the caps, never the kind of store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
