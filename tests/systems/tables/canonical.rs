@@ -4,6 +4,7 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
 use serde_json::{Map, Value, json};
 use trueup::shape::canonical;
 
