@@ -159,6 +159,25 @@ impl Http {
 
     /// Ask once. The error does not name the address, which may itself be a secret.
     pub async fn once(&self, ask: &Ask) -> Result<Answer> {
+        let response = self.respond(ask).await?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        let body = body(response, ask).await?;
+        Ok(Answer { status, headers, body })
+    }
+
+    /// Tell somebody something, once. What a consenting answer says besides is of no interest and is not read; a
+    /// redirect is no consent, because it may have lost the message on the way.
+    pub async fn tell(&self, ask: &Ask) -> Result<()> {
+        let response = self.respond(ask).await?;
+        if *response.url() == ask.url {
+            return Ok(());
+        }
+        Err(Error::new(Kind::Invalid, "the server sends callers to another address")
+            .remedy_is("Name the address it sends callers to, if it is to be trusted."))
+    }
+
+    /// An answer with status 2xx or 304, its body still to be read.
+    async fn respond(&self, ask: &Ask) -> Result<reqwest::Response> {
         self.requests.fetch_add(1, Ordering::Relaxed);
         let mut request = self
             .client
@@ -174,8 +193,7 @@ impl Http {
             let complaint = without_secret(complaint(response).await, &ask.headers);
             return Err(self.refusal(status, &headers, &complaint));
         }
-        let body = body(response, ask).await?;
-        Ok(Answer { status, headers, body })
+        Ok(response)
     }
 
     fn refusal(&self, status: StatusCode, headers: &HeaderMap, complaint: &str) -> Error {

@@ -20,6 +20,7 @@ mod model;
 mod overlap;
 mod pipeline;
 mod reader;
+mod replica;
 pub mod recipe;
 pub mod redact;
 mod rest;
@@ -54,11 +55,11 @@ pub const FILE: &str = "trueup.toml";
 /// No config written by a person is larger; a larger file is something else.
 const BYTES_MAX: u64 = 4 << 20;
 
-const TOP_KEYS: Keys = &["state", "stores", "pipelines"];
+const TOP_KEYS: Keys = &["state", "stores", "pipelines", "replicas"];
 const STATE_KEYS: Keys = &["store"];
 
 /// Every table and the keys it knows, for the test that holds the documentation to them.
-pub const KEYS: [(&str, &[&str]); 26] = [
+pub const KEYS: [(&str, &[&str]); 28] = [
     ("top", TOP_KEYS),
     ("state", STATE_KEYS),
     ("store s3", store::S3_KEYS),
@@ -85,6 +86,8 @@ pub const KEYS: [(&str, &[&str]); 26] = [
     ("then command", follow::COMMAND_KEYS),
     ("notify", follow::NOTIFY_KEYS),
     ("store", &["url"]),
+    ("store server", store::SERVER_KEYS),
+    ("replica", replica::KEYS),
 ];
 
 impl Config {
@@ -149,6 +152,7 @@ fn read(problems: &Problems<'_>, file: &Path, env: &dyn Fn(&str) -> Option<Strin
             written.extend(pipeline::read(&entry.key, &field, &around));
         }
     }
+    let replicas = top.take("replicas").map(|field| replica::all(&field, &at)).unwrap_or_default();
     let state = state?;
     let spot = overlap::Spot::of(&state);
     check::state_can_hold(&state, state_field.span(), problems);
@@ -168,7 +172,7 @@ fn read(problems: &Problems<'_>, file: &Path, env: &dyn Fn(&str) -> Option<Strin
         (pipeline.name.clone(), pipeline)
     });
     let pipelines = pipelines.collect();
-    Some(Config { file: file.to_owned(), state, stores, pipelines, base })
+    Some(Config { file: file.to_owned(), state, stores, pipelines, replicas, base })
 }
 
 fn state_field<'n>(top: &Reader<'n>) -> Option<Field<'n>> {

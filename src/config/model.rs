@@ -20,6 +20,33 @@ pub struct Config {
     pub state: StoreSpec,
     pub stores: BTreeMap<String, StoreSpec>,
     pub pipelines: BTreeMap<String, Pipeline>,
+    pub replicas: BTreeMap<String, Replica>,
+}
+
+/// An etcd prefix and a PostgreSQL database kept in step, both ways.
+#[derive(Debug, Clone)]
+pub struct Replica {
+    pub name: String,
+    pub etcd: Address,
+    pub etcd_password: Option<SecretRef>,
+    pub postgres: Address,
+    pub postgres_password: Option<SecretRef>,
+    pub schema: Option<String>,
+    pub conflict: Conflict,
+    pub poll: Option<Duration>,
+    pub marker: Option<String>,
+    pub max_attempts: Option<u32>,
+    pub keep_history: Option<Duration>,
+    pub keep_wal: Option<Duration>,
+}
+
+/// Who wins when both sides of a replica changed a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Conflict {
+    #[default]
+    EtcdWins,
+    PostgresWins,
+    Hold,
 }
 
 /// Where a store is and how to get in. `name` is the config's name for it, or the URL without secrets.
@@ -46,6 +73,10 @@ pub enum Place {
         bucket: String,
         prefix: String,
     },
+    /// `etcd://HOST:PORT/PREFIX/`; a URL that may hold a password.
+    Etcd(Address),
+    /// `postgres://…`; a URL that may hold a password.
+    Postgres(Address),
     /// `{ tables = "…" }`
     Tables(Database),
 }

@@ -26,9 +26,10 @@ impl Spot {
     pub fn of(store: &StoreSpec) -> Self {
         match &store.place {
             Place::Memory => Spot::Memory(store.name.clone()),
-            Place::Sqlite(file) => Spot::File(true_path(file)),
+            Place::Sqlite(file) | Place::Tables(Database::Sqlite(file)) => Spot::File(true_path(file)),
             Place::Folder(folder) => Spot::folder(folder),
-            Place::Tables(Database::Sqlite(file)) => Spot::File(true_path(file)),
+            Place::Etcd(url) => Spot::etcd(url.expose()),
+            Place::Postgres(url) => Spot::Database(super::redact::url(url.expose())),
             Place::Tables(Database::Postgres(_)) => Spot::Database(store.name.clone()),
             Place::S3 { bucket, prefix } => Spot::Objects {
                 endpoint: store.options.get("endpoint").cloned(),
@@ -36,6 +37,14 @@ impl Spot {
                 prefix: prefix.clone(),
             },
         }
+    }
+
+    /// Prefixes of one etcd meet as prefixes of one bucket do.
+    fn etcd(url: &str) -> Self {
+        let place = crate::etcd::EtcdPlace::parse(url).ok();
+        let endpoint = place.as_ref().map(|place| place.endpoints.join(","));
+        let prefix = place.map(|place| place.prefix).unwrap_or_default();
+        Spot::Objects { endpoint, bucket: "etcd".to_owned(), prefix: prefix.trim_matches('/').to_owned() }
     }
 
     pub fn folder(folder: &Path) -> Self {

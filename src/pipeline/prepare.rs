@@ -35,8 +35,8 @@ pub enum Ready {
 pub enum Settled {
     Unchanged,
     Skipped,
-    /// Absent at the source and in the store: it was not scanned, so it is not counted.
-    Absent,
+    /// Gone from the source, and there is nothing left to mark.
+    Missing,
 }
 
 pub struct Write {
@@ -76,7 +76,7 @@ pub trait Prepare: Sync {
     /// Deletes come after puts.
     fn is_delete(step: &Self::Step) -> bool;
 
-    /// How much of a batch's room a step takes, where its body is at hand.
+    /// Bytes the step brings along, so that a batch stays within memory.
     fn bytes(_step: &Self::Step) -> usize {
         0
     }
@@ -109,6 +109,7 @@ pub struct Preparer<'a> {
 }
 
 /// A step after rendering, before its prior value is known.
+#[allow(clippy::large_enum_variant)] // one per item of a batch, and soon gone
 enum Drafted {
     Put(Step, Output, Entry),
     Delete(Step),
@@ -196,7 +197,7 @@ impl Preparer<'_> {
             Ok(None) => {
                 // The store does not have it either: there is nothing to remember it by.
                 let items = vec![Item::delete(keys::base(&self.line.name, &step.identity))];
-                Drafted::Done(Ready::Settled { scope: step.scope, how: Settled::Absent, items, note: None })
+                Drafted::Done(Ready::Settled { scope: step.scope, how: Settled::Missing, items, note: None })
             }
             Err(error) => failed(&step, &error),
         }
@@ -228,7 +229,7 @@ impl Preparer<'_> {
         let old = Self::old_keys(step, output)?.into_iter().filter_map(|key| Some((priors.remove(&key)?, key)));
         Ok(old
             .map(|(prior, key)| {
-                let intent = Intent { change: Change::Delete, retire: true, ..self.intent(step, &key, None) };
+                let intent = Intent { change: Change::Delete, retire: true, lift: false, ..self.intent(step, &key, None) };
                 self.write(step, intent, Op::Delete, Some(prior))
             })
             .collect())
@@ -378,11 +379,12 @@ impl Preparer<'_> {
             retire: false,
             then: self.line.follow_ups(),
             decision: None,
+            lift: self.decisions.contains_key(&step.identity),
         }
     }
 
     fn write(&self, step: &Step, intent: Intent, op: Op, prior: Option<Stored>) -> Ready {
-        let release = if intent.retire { Vec::new() } else { self.release(step) };
+        let release = if intent.retire { Vec::new() } else { self.unpark(step) };
         let missing = matches!(step.action, Action::Change(Change::Update, super::plan::Why::Absent));
         let write = conditional(&self.line.name, self.run, intent, op, prior);
         // A conflict is held under the content where that is compared, like everything a person decides about.
@@ -421,10 +423,15 @@ impl Preparer<'_> {
 
     /// State items that forget what stood in the way of a step: it was parked, or a person had decided on it.
     fn release(&self, step: &Step) -> Vec<Item> {
-        let parked = step.entry.as_ref().map(|entry| &entry.id).filter(|id| self.parked.contains_key(*id));
         let decided = self.decisions.get(&step.identity).map(|_| keys::decision(&self.line.name, &step.identity));
-        let parked = parked.map(|id| keys::parked_item(&self.line.name, id));
-        parked.into_iter().chain(decided).map(Item::delete).collect()
+        let mut items = self.unpark(step);
+        items.extend(decided.map(Item::delete));
+        items
+    }
+
+    fn unpark(&self, step: &Step) -> Vec<Item> {
+        let parked = step.entry.as_ref().map(|entry| &entry.id).filter(|id| self.parked.contains_key(*id));
+        parked.map(|id| Item::delete(keys::parked_item(&self.line.name, id))).into_iter().collect()
     }
 }
 

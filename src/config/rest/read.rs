@@ -271,7 +271,7 @@ fn check_key(field: &Field<'_>, table: &TableSpec) -> Option<()> {
 fn check_columns(field: &Field<'_>, table: &TableSpec, earlier: &[ResourceSpec], parent: Option<usize>) -> Option<()> {
     for column in &table.columns {
         if let Some(wanted) = &column.parent
-            && !parent.is_some_and(|at| earlier[at].table.column(wanted).is_some())
+            && parent.is_none_or(|at| earlier[at].table.column(wanted).is_none())
         {
             field.wrong(format!("`{}` is filled from `{wanted}` of the parent, which has no such column", column.name));
             return None;
