@@ -12,6 +12,7 @@ use super::{Ask, Pipeline, Silent, Stop, read};
 use crate::config::{Drift, Heal};
 use crate::error::{Fault, Result};
 use crate::record::Fingerprint;
+use crate::shape::Absent;
 use crate::source::Cursors;
 use crate::state::journal::Change;
 use crate::state::{Base, Report, decode_line, keys};
@@ -176,7 +177,8 @@ impl Pipeline {
         }
         for step in reading.unseen.read::<Step>()? {
             let step = step?;
-            if reading.scopes.absence(&step.scope) == super::scopes::Absence::Proven {
+            let proven = reading.scopes.absence(&step.scope) == super::scopes::Absence::Proven;
+            if proven && !self.is_kept(&step)? {
                 found.extra(&step.key(self.shape.key_prefix())?);
             }
         }
@@ -186,6 +188,12 @@ impl Pipeline {
             found.audit.drift.push(drifted);
         }
         Ok(())
+    }
+
+    /// Gone from the source, and as the shape wants it then: marked, or simply kept.
+    fn is_kept(&self, step: &Step) -> Result<bool> {
+        let Some((_, base)) = step.base()? else { return Ok(false) };
+        Ok(self.shape.absent(&base.prior(&step.identity), None, self.clock.now()) == Absent::Keep)
     }
 
     /// A new version that is only a hint may be the same content.
