@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::decide::count_held;
 use super::plan::{Reader, Steps};
-use super::prepare::{Prepare, Ready, Settled, Write, is_systemic};
+use super::prepare::{Prepare, Ready, Settled, Write};
 use super::settle::{self, Arrived};
 use super::{Ask, Pipeline};
 use crate::error::{Error, Fault, Kind, Result};
@@ -235,7 +235,7 @@ impl<'a, P: Prepare> Applier<'a, P> {
                 Err(error) => {
                     let fault = Fault::of(&error).at_key(write.intent.key());
                     // Nobody knows whether it arrived: the intent stays open until the store is asked.
-                    if is_systemic(error.kind()) { arrived.unknown(index) } else { arrived.failed(index, &fault) }
+                    if error.kind().is_systemic() { arrived.unknown(index) } else { arrived.failed(index, &fault) }
                     self.fail(&write.scope, write.stamp.is_some(), fault);
                 }
             }

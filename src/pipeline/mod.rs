@@ -42,7 +42,6 @@ mod sightings;
 pub mod undo;
 pub mod why;
 
-pub(crate) use prepare::is_systemic;
 
 /// A pipeline of the config, with everything opened. Clones share the same source, store and state.
 #[derive(Clone)]

@@ -10,7 +10,7 @@ use super::parked::Parked;
 use super::plan::{Action, Seen, Step};
 use super::{Pipeline, render};
 use crate::config::Heal;
-use crate::error::{Error, Fault, Kind, Result};
+use crate::error::{Error, Fault, Result};
 use crate::record::{Entry, Fingerprint, Version};
 use crate::shape::{Absent, Existing, Output, Rendered};
 use crate::state::held::{Decision, HeldItem, Verdict};
@@ -488,19 +488,5 @@ pub fn value_of(item: &Item) -> Option<&Bytes> {
     match &item.op {
         Op::Put { value, .. } => Some(value),
         Op::Delete | Op::Check => None,
-    }
-}
-
-/// An error that says nothing about one item, but about the store or the source as a whole.
-pub fn is_systemic(kind: Kind) -> bool {
-    match kind {
-        Kind::Unavailable | Kind::Throttled | Kind::Unauthorized | Kind::Full | Kind::Corrupt | Kind::Bug => true,
-        Kind::CursorLost
-        | Kind::Invalid
-        | Kind::NotFound
-        | Kind::Config
-        | Kind::Conflict
-        | Kind::Busy
-        | Kind::Canceled => false,
     }
 }

@@ -13,7 +13,7 @@ use super::{Effect, FollowUp, Task};
 use crate::config::{StoreSpec, Webhook};
 use crate::error::{Error, Fault, Kind, Result};
 use crate::http::{self, Http};
-use crate::pipeline::is_systemic;
+
 use crate::retry::Patience;
 use crate::state::journal::Change;
 use crate::store::{Access, Expect, Item, Mode, Outcome, SharedStore, Stored, open};
@@ -133,7 +133,7 @@ impl<'a> Effects<'a> {
             match outcome {
                 Ok(Outcome::Conflict(_)) => again.push(at),
                 Ok(_) => done[at] = Some(Done::Well),
-                Err(error) if is_systemic(error.kind()) => done[at] = Some(Done::HandedBack(Fault::of(&error))),
+                Err(error) if error.kind().is_systemic() => done[at] = Some(Done::HandedBack(Fault::of(&error))),
                 Err(error) => done[at] = Some(Done::Failed(Fault::of(&error))),
             }
         }
