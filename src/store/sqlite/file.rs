@@ -12,7 +12,6 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::fault::explain;
 use crate::error::{Error, Kind, Result, from_io};
-use crate::store::Access;
 
 /// "trup" in the header of the file: ours, whatever it is called.
 pub const APPLICATION_ID: i32 = 0x7472_7570;
@@ -56,7 +55,7 @@ pub(super) enum Found {
 ///
 /// The look goes through SQLite too: closing a file handle of our own would drop the locks that other
 /// connections of this process hold on the same file.
-pub(super) fn look(path: &Path, access: Access) -> Result<Found> {
+pub(super) fn look(path: &Path) -> Result<Found> {
     let facts = match fs::metadata(path) {
         Ok(facts) => facts,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Found::Nothing),
@@ -69,11 +68,7 @@ pub(super) fn look(path: &Path, access: Access) -> Result<Found> {
         return Ok(Found::Empty);
     }
     // Half folded into the file, a log makes it whole: without it the file would look damaged.
-    let connection = match access {
-        _ if !has_log(path) => open_unchanging(path)?,
-        Access::Read => open_beside_log(path)?,
-        Access::Write => open_to_read(path)?,
-    };
+    let connection = if has_log(path) { open_to_read(path)? } else { open_unchanging(path)? };
     admit(pragma(&connection, "application_id")?, pragma(&connection, "user_version")?)?;
     Ok(Found::Ours)
 }
@@ -96,7 +91,7 @@ fn admit(application_id: i32, format: i32) -> Result<()> {
 
 /// Open to write, making folders and file if they are not there.
 pub(super) fn open_to_write(path: &Path) -> Result<Connection> {
-    match look(path, Access::Write)? {
+    match look(path)? {
         Found::Ours => {}
         Found::Nothing => make(path)?,
         Found::Empty => lay_out(path)?,
@@ -121,22 +116,8 @@ pub(super) fn has_log(path: &Path) -> bool {
     fs::metadata(log).is_ok_and(|facts| facts.len() > 0)
 }
 
-/// Open a file with its log to read. The index beside them is only looked at, so that not even that changes, unless
-/// SQLite cannot do without writing to it. (Connections of one process share that index: not for one that will write.)
-pub(super) fn open_beside_log(path: &Path) -> Result<Connection> {
-    let looking = open_by_url(path, "readonly_shm=1").and_then(|connection| {
-        pragma(&connection, "user_version")?;
-        Ok(connection)
-    });
-    looking.or_else(|_| open_to_read(path))
-}
-
 /// Open a file that nobody writes to, without locks and without files beside it.
 pub(in crate::store) fn open_unchanging(path: &Path) -> Result<Connection> {
-    open_by_url(path, "immutable=1")
-}
-
-fn open_by_url(path: &Path, setting: &str) -> Result<Connection> {
     let mut url = String::from("file:");
     for byte in path.as_os_str().as_bytes() {
         if byte.is_ascii_alphanumeric() || b"/._-".contains(byte) {
@@ -146,8 +127,7 @@ fn open_by_url(path: &Path, setting: &str) -> Result<Connection> {
             let _ = write!(url, "%{byte:02X}");
         }
     }
-    url.push('?');
-    url.push_str(setting);
+    url.push_str("?immutable=1");
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     connect(Path::new(&url), flags | OpenFlags::SQLITE_OPEN_URI)
 }

@@ -107,11 +107,10 @@ impl Readers {
     }
 
     fn connect(&self, manner: Manner) -> Result<Connection> {
-        if self.access == Access::Read && file::look(&self.path, Access::Read)? != Found::Ours {
+        if self.access == Access::Read && file::look(&self.path)? != Found::Ours {
             return Err(Error::new(Kind::Unavailable, "the file was replaced while it was read"));
         }
         match manner {
-            Manner::Shared if self.access == Access::Read => file::open_beside_log(&self.path),
             Manner::Shared => file::open_to_read(&self.path),
             Manner::Unchanging { .. } => file::open_unchanging(&self.path),
         }
