@@ -93,8 +93,9 @@ impl Ask {
 }
 
 fn sendable(name: &HeaderName, value: &str) -> Result<HeaderValue> {
-    HeaderValue::from_str(value)
-        .map_err(|_| Error::new(Kind::Config, format!("the value of the header {name} holds characters HTTP forbids")))
+    HeaderValue::from_str(value).map_err(|_| {
+        Error::new(Kind::Config, format!("the value of the header {name} holds characters HTTP forbids"))
+    })
 }
 
 /// An address for messages: without user name and password.
@@ -134,9 +135,15 @@ impl Http {
 
     /// Ask until there is an answer or the policy gives up.
     pub async fn send(&self, ask: &Ask) -> Result<Answer> {
+        self.read(ask, Ok).await
+    }
+
+    /// Ask until there is an answer that can be read, or the policy gives up: some servers say 200 and send a page
+    /// of regrets.
+    pub async fn read<T>(&self, ask: &Ask, read: impl Fn(Answer) -> Result<T>) -> Result<T> {
         let mut attempt = 1;
         loop {
-            let error = match self.once(ask).await {
+            let error = match self.once(ask).await.and_then(&read) {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
@@ -218,8 +225,8 @@ impl Http {
 }
 
 fn follow(attempt: redirect::Attempt<'_>) -> redirect::Action {
-    let downgrade =
-        attempt.url().scheme() == "http" && attempt.previous().last().is_some_and(|url| url.scheme() == "https");
+    let downgrade = attempt.url().scheme() == "http"
+        && attempt.previous().last().is_some_and(|url| url.scheme() == "https");
     if downgrade {
         return attempt.error("a redirect from https to http was refused");
     }

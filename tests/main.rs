@@ -3,6 +3,7 @@
 
 mod config;
 mod conformance;
+mod convergence;
 mod faults;
 mod flow;
 mod support;

@@ -15,12 +15,14 @@ mod audit;
 mod check;
 mod dead;
 mod decide;
+mod demo;
 mod desk;
 mod init;
 mod kv;
 mod output;
 mod plan;
 mod queue;
+mod replica;
 mod runs;
 mod state;
 mod status;
@@ -53,7 +55,7 @@ struct Global {
     /// Say nothing but results and errors
     #[arg(long, global = true)]
     quiet: bool,
-    /// Say more
+    /// Say more: the opposite of --quiet
     #[arg(short, long, global = true)]
     verbose: bool,
     /// No colours (also by NO_COLOR)
@@ -92,6 +94,8 @@ enum Command {
     Queue(queue::Queue),
     /// Follow-up work that was given up
     Dead(dead::Dead),
+    /// Keep an etcd prefix and PostgreSQL in step, both ways
+    Replica(replica::Replica),
     /// What is running, failing, held
     Status,
     /// The history of runs, newest first
@@ -100,6 +104,8 @@ enum Command {
     State(state::State),
     /// Look into any store, by name or URL, as an outsider would
     Kv(kv::Kv),
+    /// See it work: no config, no network, no servers
+    Demo,
     /// Shell completions
     Completions { shell: clap_complete::Shell },
 }
@@ -111,7 +117,7 @@ pub fn main() -> ExitCode {
         Err(error) => return usage(&error),
     };
     let global = &cli.global;
-    let out = Output::new(global.json, global.quiet, global.verbose, global.no_color);
+    let out = Output::new(global.json, global.quiet && !global.verbose, global.no_color);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -145,10 +151,12 @@ async fn run(cli: Cli, out: Output) -> Result<u8> {
         Command::Audit(args) => args.run(&desk).await,
         Command::Queue(args) => args.run(&desk).await,
         Command::Dead(args) => args.run(&desk).await,
+        Command::Replica(args) => Box::pin(args.run(&desk)).await,
         Command::Status => status::run(&desk).await,
         Command::Runs(args) => args.run(&desk).await,
         Command::State(args) => args.run(&desk).await,
         Command::Kv(args) => args.run(&desk).await,
+        Command::Demo => demo::run(&desk).await,
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "trueup", &mut script);
@@ -169,7 +177,7 @@ fn usage(error: &clap::Error) -> ExitCode {
         let text = error.to_string();
         let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
         let message = Error::new(Kind::Config, first).remedy_is("See `trueup --help`.");
-        let out = Output::new(true, true, false, true);
+        let out = Output::new(true, true, true);
         out.json(&output::error_json(&message));
     }
     ExitCode::from(2)

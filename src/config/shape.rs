@@ -3,6 +3,7 @@
 //! `as = "raw"`, or a table with the shape's settings: `as = { article = { … } }`. A new kind is a line in `KINDS`.
 
 use super::article;
+use super::rows;
 use super::locate::suggestion;
 use super::model::ShapeSpec;
 use super::reader::{Field, listed, repeated};
@@ -14,8 +15,11 @@ struct ShapeKind {
     read: fn(Option<&Field<'_>>) -> Option<ShapeSpec>,
 }
 
-const KINDS: [ShapeKind; 2] =
-    [ShapeKind { name: "article", read: article::read }, ShapeKind { name: "raw", read: raw }];
+const KINDS: [ShapeKind; 3] = [
+    ShapeKind { name: "article", read: article::read },
+    ShapeKind { name: "raw", read: raw },
+    ShapeKind { name: "rows", read: rows::read },
+];
 
 const EXPECTED: &str = "a shape such as \"raw\"";
 
@@ -49,7 +53,8 @@ fn raw(settings: Option<&Field<'_>>) -> Option<ShapeSpec> {
 
 /// Whether the keys two shapes write can never be the same. `raw` writes whatever the source names.
 pub fn disjoint(one: &ShapeSpec, other: &ShapeSpec) -> bool {
+    type S = ShapeSpec;
     match (one, other) {
-        (ShapeSpec::Raw | ShapeSpec::Article(_), ShapeSpec::Raw | ShapeSpec::Article(_)) => false,
+        (S::Raw | S::Article(_) | S::Rows(_), S::Raw | S::Article(_) | S::Rows(_)) => false,
     }
 }

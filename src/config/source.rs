@@ -4,10 +4,11 @@
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
+use super::interpolate::Env;
 use super::locate::suggestion;
 use super::model::From;
-use super::rss;
 use super::reader::{Base, Field, Keys, Reader, listed, repeated};
+use super::{rest, rss};
 use super::store::{self, Stores};
 use super::unbuilt::{NOT_YET, is_unbuilt};
 
@@ -15,6 +16,7 @@ use super::unbuilt::{NOT_YET, is_unbuilt};
 pub struct Around<'a> {
     pub stores: &'a Stores,
     pub base: &'a Base,
+    pub env: Env<'a>,
 }
 
 struct SourceKind {
@@ -23,8 +25,9 @@ struct SourceKind {
     read: fn(&Reader<'_>, &Around<'_>) -> Option<From>,
 }
 
-const KINDS: [SourceKind; 3] = [
+const KINDS: [SourceKind; 4] = [
     SourceKind { name: "files", keys: FILES_KEYS, read: files },
+    SourceKind { name: "rest", keys: rest::REST_KEYS, read: rest::read },
     SourceKind { name: "rss", keys: rss::RSS_KEYS, read: rss::read },
     SourceKind { name: "store", keys: STORE_KEYS, read: store_source },
 ];

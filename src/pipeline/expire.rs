@@ -20,7 +20,9 @@ pub async fn steps(line: &Pipeline) -> Result<Vec<Step>> {
     let mut lines = Lines::of(line.store.clone(), prefix, What::Keys);
     let mut over = Vec::new();
     while let Some(listed) = lines.pop().await? {
-        if let Some(identity) = line.shape.claims(&listed.key).filter(|_| line.shape.expired(&listed.key, now)) {
+        if let Some(identity) =
+            line.shape.claims(&listed.key).filter(|_| line.shape.expired(&listed.key, now))
+        {
             over.push((identity, listed.key, listed.version));
         }
     }
@@ -30,7 +32,8 @@ pub async fn steps(line: &Pipeline) -> Result<Vec<Step>> {
         let names: Vec<&str> = bases.iter().map(String::as_str).collect();
         let known = line.state.store().get(&names).await?;
         for ((identity, key, version), known) in part.iter().zip(known) {
-            let known = known.and_then(|stored| Some((stored.fingerprint?, String::from_utf8(stored.value.into()).ok()?)));
+            let known = known
+                .and_then(|stored| Some((stored.fingerprint?, String::from_utf8(stored.value.into()).ok()?)));
             steps.push(step(identity, key, version, known)?);
         }
     }
@@ -51,11 +54,16 @@ fn step(identity: &str, key: &str, version: &Version, known: Option<(Fingerprint
             carry: None,
             written: Pointer::unset(),
         };
-        let json = serde_json::to_string(&base).map_err(|error| Error::bug("encoding a base").caused_by(error))?;
+        let json =
+            serde_json::to_string(&base).map_err(|error| Error::bug("encoding a base").caused_by(error))?;
         Ok((base.fingerprint, json))
     };
     let base = match known {
-        Some((stamp, json)) if crate::state::decode::<Base>(identity, json.as_bytes())?.key(identity) == key => (stamp, json),
+        Some((stamp, json))
+            if crate::state::decode::<Base>(identity, json.as_bytes())?.key(identity) == key =>
+        {
+            (stamp, json)
+        }
         _ => found()?,
     };
     Ok(Step {

@@ -36,6 +36,7 @@ mod read;
 mod recover;
 mod render;
 mod scopes;
+pub mod seal;
 mod settle;
 mod sightings;
 pub mod undo;
@@ -75,6 +76,8 @@ pub struct Ask {
     pub approved: Vec<HeldItem>,
     /// Identities an audit found wrong in the store: written again even if nothing else says so.
     pub heal: HashSet<String>,
+    /// Do exactly this, or nothing.
+    pub sealed: Option<Arc<seal::Sealed>>,
     pub stop: Stop,
     pub progress: Arc<dyn Progress>,
 }
@@ -82,7 +85,7 @@ pub struct Ask {
 impl Ask {
     pub fn plain(trigger: &'static str) -> Self {
         let (stop, progress) = (Stop::default(), Arc::new(Silent));
-        Ask { trigger, only: None, full: false, approved: Vec::new(), heal: HashSet::new(), stop, progress }
+        Ask { trigger, only: None, full: false, approved: Vec::new(), heal: HashSet::new(), sealed: None, stop, progress }
     }
 }
 
@@ -93,6 +96,11 @@ pub struct Stop(Arc<AtomicBool>);
 impl Stop {
     pub fn set(&self) {
         self.0.store(true, Ordering::SeqCst);
+    }
+
+    /// The flag itself, for those below the pipeline that look at it.
+    pub fn flag(&self) -> Arc<AtomicBool> {
+        self.0.clone()
     }
 
     pub fn is_set(&self) -> bool {
@@ -177,6 +185,9 @@ impl Pipeline {
             return Err(finish::nothing_could_be_read(&reading.scopes));
         }
         let mut plan = decide::decide(self, ask, &past, reading, report).await?;
+        if let Some(sealed) = &ask.sealed {
+            sealed.compare(&self.sealed_steps(&mut plan.steps).await?)?;
+        }
         if ask.stop.is_set() {
             return Err(Error::new(Kind::Canceled, "stopped by request"));
         }

@@ -10,13 +10,16 @@ use crate::queue::FollowUp;
 use crate::shape::Shape;
 use crate::shape::article::Articles;
 use crate::shape::raw::Raw;
+use crate::shape::rows::Rows;
 use crate::source::Source;
 use crate::source::files::Files;
+use crate::source::rest::Rest;
 use crate::source::rss::Rss;
 use crate::source::store::FromStore;
 use crate::state::State;
 use crate::state::lock::Locks;
-use crate::store::{Access, open};
+use crate::store::tables::Tables;
+use crate::store::{Access, SharedStore, open};
 
 /// The state of a config, and the locks beside it.
 #[derive(Clone)]
@@ -48,12 +51,12 @@ impl Pipeline {
     /// Open a pipeline's source and store. The state is shared by all pipelines of a config.
     pub async fn open(spec: &config::Pipeline, memory: &Memory, access: Access) -> Result<Pipeline> {
         let clock = memory.clock.clone();
-        let store = open::open(&spec.into, access, clock.clone())
+        let store = open_target(spec, access, clock.clone())
             .await
             .context(|| format!("opening the store {}", spec.into.name))?;
         Ok(Pipeline {
             name: spec.name.clone(),
-            source: source(&spec.from, clock.clone()).await?,
+            source: source(spec, clock.clone()).await?,
             shape: shape(&spec.shape, &spec.from),
             store,
             state: memory.state.clone(),
@@ -71,8 +74,20 @@ impl Pipeline {
     }
 }
 
-async fn source(from: &From, clock: SharedClock) -> Result<Arc<dyn Source>> {
-    Ok(match from {
+/// Tables are made after the recipe; every other store is what its URL says.
+async fn open_target(spec: &config::Pipeline, access: Access, clock: SharedClock) -> Result<SharedStore> {
+    match (&spec.into.place, &spec.from) {
+        (Place::Tables(_), From::Rest(rest)) => {
+            let tables = rest.resources.iter().map(|resource| resource.table.clone()).collect();
+            Ok(Arc::new(Tables::open(&spec.into, tables, access, clock).await?))
+        }
+        _ => open::open(&spec.into, access, clock).await,
+    }
+}
+
+async fn source(spec: &config::Pipeline, clock: SharedClock) -> Result<Arc<dyn Source>> {
+    Ok(match &spec.from {
+        From::Rest(rest) => Arc::new(Rest::new(rest, spec.concurrency, clock)?),
         From::Files { folder, include, exclude } => Arc::new(Files::new(folder.clone(), include, exclude, clock)?),
         From::Rss(spec) => Arc::new(Rss::new(spec, clock)?),
         From::Store { store, prefix } => {
@@ -85,6 +100,7 @@ async fn source(from: &From, clock: SharedClock) -> Result<Arc<dyn Source>> {
 fn shape(spec: &ShapeSpec, from: &From) -> Arc<dyn Shape> {
     match spec {
         ShapeSpec::Raw => Arc::new(Raw),
+        ShapeSpec::Rows(spec) => Arc::new(Rows::new(*spec)),
         ShapeSpec::Article(spec) => {
             let previews = matches!(from, From::Rss(rss) if rss.preview.is_some());
             Arc::new(Articles::new(spec.clone(), previews))

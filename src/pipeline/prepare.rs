@@ -35,8 +35,8 @@ pub enum Ready {
 pub enum Settled {
     Unchanged,
     Skipped,
-    /// Absent, and marked so already: it was not scanned, so it is not counted.
-    Absent,
+    /// Gone from the source, and there is nothing left to mark.
+    Missing,
 }
 
 pub struct Write {
@@ -76,6 +76,11 @@ pub trait Prepare: Sync {
     /// Deletes come after puts.
     fn is_delete(step: &Self::Step) -> bool;
 
+    /// Bytes the step brings along, so that a batch stays within memory.
+    fn bytes(_step: &Self::Step) -> usize {
+        0
+    }
+
     /// An error ends the run; what is wrong with one step is in its own answer.
     fn batch(&self, number: u32, steps: Vec<Self::Step>) -> impl Future<Output = Result<Vec<Ready>>> + Send;
 }
@@ -104,6 +109,7 @@ pub struct Preparer<'a> {
 }
 
 /// A step after rendering, before its prior value is known.
+#[allow(clippy::large_enum_variant)] // one per item of a batch, and soon gone
 enum Drafted {
     Put(Step, Output, Entry),
     Delete(Step),
@@ -115,6 +121,10 @@ impl Prepare for Preparer<'_> {
 
     fn is_delete(step: &Step) -> bool {
         step.change() == Some(Change::Delete)
+    }
+
+    fn bytes(step: &Step) -> usize {
+        step.entry.as_ref().and_then(|entry| entry.inline.as_ref()).map_or(0, Bytes::len)
     }
 
     /// Render every step, fetch prior values in one go, and build the writes.
@@ -185,8 +195,9 @@ impl Preparer<'_> {
                 Drafted::Put(step, output, entry)
             }
             Ok(None) => {
-                let scope = step.scope;
-                Drafted::Done(Ready::Settled { scope, how: Settled::Absent, items: Vec::new(), note: None })
+                // The store does not have it either: there is nothing to remember it by.
+                let items = vec![Item::delete(keys::base(&self.line.name, &step.identity))];
+                Drafted::Done(Ready::Settled { scope: step.scope, how: Settled::Missing, items, note: None })
             }
             Err(error) => failed(&step, &error),
         }
@@ -195,9 +206,9 @@ impl Preparer<'_> {
     async fn mark_absent(&self, step: &Step) -> Result<Option<Output>> {
         let Some((_, base)) = step.base()? else { return Ok(None) };
         let stored = self.line.store.get(&[base.key(&step.identity)]).await?.pop().flatten();
-        let value = stored.as_ref().map(|stored| &*stored.value);
+        let Some(stored) = stored else { return Ok(None) };
         let prior = base.prior(&step.identity);
-        Ok(match self.line.shape.absent(&prior, value, self.line.clock.now()) {
+        Ok(match self.line.shape.absent(&prior, Some(&stored.value), self.line.clock.now()) {
             Absent::Put(output) => Some(output),
             Absent::Delete | Absent::Keep => None,
         })

@@ -58,6 +58,7 @@ fn failed(error: Error) -> Done {
 fn start(command: &Command, task: &Task) -> std::io::Result<Child> {
     tokio::process::Command::new(&command.program)
         .args(&command.args)
+        .current_dir(&command.folder)
         .env("TRUEUP_KEY", &task.key)
         .env("TRUEUP_CHANGE", task.change.name())
         .stdin(Stdio::piped())

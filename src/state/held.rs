@@ -65,6 +65,16 @@ pub enum Verdict {
     Adopted,
 }
 
+impl Verdict {
+    pub fn name(self) -> &'static str {
+        match self {
+            Verdict::Undone => "undone",
+            Verdict::Rejected => "rejected",
+            Verdict::Adopted => "adopted",
+        }
+    }
+}
+
 impl State {
     pub async fn held_header(&self, pipeline: &str, slot: &str) -> Result<Option<Header>> {
         self.read(&keys::held(pipeline, slot)).await

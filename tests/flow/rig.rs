@@ -19,7 +19,7 @@ use trueup::state::held::{Header, SYNC};
 use trueup::state::lock::Locks;
 use trueup::state::{Base, Report, State, Status, keys};
 use trueup::store::memory::Memory;
-use trueup::store::{Item, Mode, SharedStore, StoreExt, What};
+use trueup::store::{Item, SharedStore, StoreExt, What};
 
 /// The one pipeline's name.
 pub const LINE: &str = "line";
@@ -258,15 +258,4 @@ pub fn did(report: &Report) -> [u64; 4] {
 pub async fn contents(store: &SharedStore) -> BTreeMap<String, Bytes> {
     let lines = store.list_all("", What::Values).await.unwrap();
     lines.into_iter().map(|line| (line.key, line.value.unwrap())).collect()
-}
-
-/// Put many at once, as an outsider would.
-pub async fn fill(store: &SharedStore, records: impl IntoIterator<Item = (String, String)>) {
-    let items = records.into_iter().map(|(key, value)| {
-        let print = Fingerprint::of(value.as_bytes());
-        Item::put(key, value).with_fingerprint(print)
-    });
-    for part in items.collect::<Vec<_>>().chunks(1_000) {
-        store.write(part.to_vec(), Mode::Each).await.unwrap();
-    }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::sync::OnceCell;
 
 pub mod etcd;
+pub mod http;
 pub mod leash;
 pub mod postgres;
 mod tests;

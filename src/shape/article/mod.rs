@@ -100,7 +100,8 @@ fn missing(article: &Article) -> Vec<String> {
 pub fn fingerprint(value: &[u8]) -> Fingerprint {
     let start = value.windows(file::GENERATED.len()).position(|window| window == file::GENERATED.as_bytes());
     let Some(start) = start else { return Fingerprint::of(value) };
-    let end = value[start..].iter().position(|byte| *byte == b'\n').map_or(value.len(), |length| start + length);
+    let end =
+        value[start..].iter().position(|byte| *byte == b'\n').map_or(value.len(), |length| start + length);
     Fingerprint::of_parts(&[&value[..start], &value[end..]])
 }
 

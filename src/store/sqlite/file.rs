@@ -104,12 +104,12 @@ pub(super) fn open_to_write(path: &Path) -> Result<Connection> {
 }
 
 /// Open to read beside a writer (WAL readers need the shared index file, so this one may touch `-shm`).
-pub(super) fn open_to_read(path: &Path) -> Result<Connection> {
+pub(in crate::store) fn open_to_read(path: &Path) -> Result<Connection> {
     connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)
 }
 
 /// Open a file that nobody writes to, without locks and without files beside it.
-pub(super) fn open_unchanging(path: &Path) -> Result<Connection> {
+pub(in crate::store) fn open_unchanging(path: &Path) -> Result<Connection> {
     let mut url = String::from("file:");
     for byte in path.as_os_str().as_bytes() {
         if byte.is_ascii_alphanumeric() || b"/._-".contains(byte) {
@@ -169,7 +169,7 @@ fn lay_out(path: &Path) -> Result<()> {
     connection.close().map_err(|(_, error)| explain(error))
 }
 
-pub(super) fn folder_of(path: &Path) -> PathBuf {
+pub(in crate::store) fn folder_of(path: &Path) -> PathBuf {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
         _ => PathBuf::from("."),
