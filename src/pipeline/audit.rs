@@ -16,7 +16,7 @@ use crate::shape::Absent;
 use crate::source::Cursors;
 use crate::state::journal::Change;
 use crate::state::{Base, Report, decode_line, keys};
-use crate::store::What;
+use crate::store::{StoreExt, What};
 
 #[derive(Debug, Default, Serialize)]
 pub struct Audit {
@@ -171,15 +171,22 @@ impl Pipeline {
         for step in reading.steps.read::<Step>()? {
             let step = step?;
             let is_drift = matches!(step.action, Action::Change(Change::Update, Why::Drift));
-            if !is_drift && self.really_stale(&step).await? {
+            if step.entry.is_none() {
+                self.note_absent(&step, found).await?;
+            } else if !is_drift && !self.is_in_the_way(&past, &step).await? && self.really_stale(&step).await? {
                 found.stale(&step.key(self.shape.key_prefix())?);
             }
         }
         for step in reading.unseen.read::<Step>()? {
             let step = step?;
+<<<<<<< HEAD
             let proven = reading.scopes.absence(&step.scope) == super::scopes::Absence::Proven;
             if proven && !self.is_kept(&step)? {
                 found.extra(&step.key(self.shape.key_prefix())?);
+=======
+            if reading.scopes.absence(&step.scope) == super::scopes::Absence::Proven {
+                self.note_absent(&step, found).await?;
+>>>>>>> trust
             }
         }
         for (scope, fault) in reading.scopes.broken() {
@@ -190,10 +197,37 @@ impl Pipeline {
         Ok(())
     }
 
+<<<<<<< HEAD
     /// Gone from the source, and as the shape wants it then: marked, or simply kept.
     fn is_kept(&self, step: &Step) -> Result<bool> {
         let Some((_, base)) = step.base()? else { return Ok(false) };
         Ok(self.shape.absent(&base.prior(&step.identity), None, self.clock.now()) == Absent::Keep)
+=======
+    /// A new record whose key somebody else holds is not ours to be late with: the key is foreign, and said to be.
+    async fn is_in_the_way(&self, past: &super::decide::Past, step: &Step) -> Result<bool> {
+        let new = matches!(step.action, Action::Change(Change::Add, _));
+        Ok(new && super::decide::is_foreign(self, past, step).await?)
+    }
+
+    /// Absence means what the shape says: gone, kept with a mark, or kept as it is.
+    async fn note_absent(&self, step: &Step, found: &mut Found) -> Result<()> {
+        let Some((_, base)) = step.base()? else { return Ok(()) };
+        let (prior, now) = (base.prior(&step.identity), self.clock.now());
+        match self.shape.absent(&prior, None, now) {
+            Absent::Delete => found.extra(&prior.key),
+            Absent::Keep => {}
+            Absent::Put(_) => {
+                let stored = self.store.get_one(&prior.key).await?;
+                let marked = stored.is_none_or(|stored| {
+                    !matches!(self.shape.absent(&prior, Some(&stored.value), now), Absent::Put(_))
+                });
+                if !marked {
+                    found.stale(&prior.key);
+                }
+            }
+        }
+        Ok(())
+>>>>>>> trust
     }
 
     /// A new version that is only a hint may be the same content.

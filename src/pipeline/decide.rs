@@ -366,7 +366,7 @@ async fn after(line: &Pipeline, step: &Step) -> Result<Option<Fingerprint>> {
 }
 
 /// The key of a new entry already holds something. The same bytes are adopted; anything else is somebody else's.
-async fn is_foreign(line: &Pipeline, past: &Past, step: &Step) -> Result<bool> {
+pub async fn is_foreign(line: &Pipeline, past: &Past, step: &Step) -> Result<bool> {
     let adopted = past.decisions.get(&step.identity).is_some_and(|decision| decision.verdict == Verdict::Adopted);
     if line.adopt || adopted || line.shape.existing() != Existing::Hold {
         return Ok(false);
