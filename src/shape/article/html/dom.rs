@@ -4,16 +4,16 @@
 //! far more nodes than it has bytes is an error (unclosed formatting tags multiply in every new paragraph).
 
 use std::borrow::Cow;
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, Ref, RefCell};
 
 use html5ever::TokenizerResult;
-use html5ever::interface::{ElementFlags, NodeOrText, QuirksMode, TreeSink};
+use html5ever::interface::{ElemName, ElementFlags, NodeOrText, QuirksMode, TreeSink};
 use html5ever::tendril::StrTendril;
 use html5ever::tokenizer::{
     BufferQueue, TagKind, Token, TokenSink, TokenSinkResult, Tokenizer, TokenizerOpts,
 };
 use html5ever::tree_builder::{TreeBuilder, TreeBuilderOpts};
-use html5ever::{Attribute, ExpandedName, LocalName, QualName, local_name, ns};
+use html5ever::{Attribute, LocalName, Namespace, QualName, local_name, ns};
 
 use super::tag::{ROOT, Tag};
 use crate::error::{Error, Kind, Result};
@@ -30,6 +30,7 @@ pub const NONE: Id = Id::MAX;
 pub enum Data {
     Element {
         tag: Tag,
+        name: QualName,
         attrs: Vec<Attribute>,
     },
     Text(StrTendril),
@@ -160,16 +161,28 @@ fn link(nodes: &mut [Node], parent: Id, next: Id, id: Id) {
     }
 }
 
-#[derive(Clone)]
-struct Handle {
-    id: Id,
-    name: QualName,
+/// An element's name, borrowed for as long as the tree builder looks at it.
+#[derive(Debug)]
+struct Name<'a> {
+    held: Option<Ref<'a, QualName>>,
+    nameless: &'a QualName,
+}
+
+impl ElemName for Name<'_> {
+    fn ns(&self) -> &Namespace {
+        &self.held.as_deref().unwrap_or(self.nameless).ns
+    }
+
+    fn local_name(&self) -> &LocalName {
+        &self.held.as_deref().unwrap_or(self.nameless).local
+    }
 }
 
 struct Builder {
     nodes: RefCell<Vec<Node>>,
     nodes_max: usize,
     root: Cell<Id>,
+    nameless: QualName,
     /// Depth of the element that is open now, near enough to bound it.
     depth: Cell<u32>,
 }
@@ -180,6 +193,7 @@ impl Builder {
             nodes: RefCell::new(Vec::with_capacity(64)),
             nodes_max,
             root: Cell::new(0),
+            nameless: QualName::new(None, ns!(), local_name!("")),
             depth: Cell::new(0),
         };
         builder.push(Data::Other);
@@ -198,13 +212,13 @@ impl Builder {
         self.nodes.borrow().len() > self.nodes_max
     }
 
-    fn insert(&self, parent: Id, next: Id, child: NodeOrText<Handle>) {
+    fn insert(&self, parent: Id, next: Id, child: NodeOrText<Id>) {
         let id = match child {
-            NodeOrText::AppendNode(handle) => {
+            NodeOrText::AppendNode(id) => {
                 let mut nodes = self.nodes.borrow_mut();
-                unlink(&mut nodes, handle.id);
-                if !matches!(nodes[handle.id as usize].data, Data::Element { tag: Tag::Dropped, .. }) {
-                    link(&mut nodes, parent, next, handle.id);
+                unlink(&mut nodes, id);
+                if !matches!(nodes[id as usize].data, Data::Element { tag: Tag::Dropped, .. }) {
+                    link(&mut nodes, parent, next, id);
                 }
                 self.depth.set(nodes[parent as usize].depth + 1);
                 return;
@@ -226,9 +240,9 @@ impl Builder {
 }
 
 impl TreeSink for Builder {
-    type Handle = Handle;
+    type Handle = Id;
     type Output = Self;
-    type ElemName<'a> = ExpandedName<'a>;
+    type ElemName<'a> = Name<'a>;
 
     fn finish(self) -> Self {
         self
@@ -236,103 +250,103 @@ impl TreeSink for Builder {
 
     fn parse_error(&self, _message: Cow<'static, str>) {}
 
-    fn get_document(&self) -> Handle {
-        Handle { id: 0, name: nameless() }
+    fn get_document(&self) -> Id {
+        0
     }
 
-    fn elem_name<'a>(&'a self, target: &'a Handle) -> ExpandedName<'a> {
-        target.name.expanded()
+    fn elem_name<'a>(&'a self, target: &'a Id) -> Name<'a> {
+        let held = Ref::filter_map(self.nodes.borrow(), |nodes| match &nodes[*target as usize].data {
+            Data::Element { name, .. } => Some(name),
+            Data::Text(_) | Data::Other => None,
+        });
+        Name { held: held.ok(), nameless: &self.nameless }
     }
 
-    fn create_element(&self, name: QualName, attrs: Vec<Attribute>, _flags: ElementFlags) -> Handle {
+    fn create_element(&self, name: QualName, attrs: Vec<Attribute>, _flags: ElementFlags) -> Id {
         let tag = Tag::of(&name.local);
-        let id = self.push(Data::Element { tag, attrs });
+        let id = self.push(Data::Element { tag, name, attrs });
         if tag == Tag::Root && self.root.get() == 0 {
             self.root.set(id);
         }
-        Handle { id, name }
+        id
     }
 
-    fn create_comment(&self, _text: StrTendril) -> Handle {
-        Handle { id: self.push(Data::Other), name: nameless() }
+    fn create_comment(&self, _text: StrTendril) -> Id {
+        self.push(Data::Other)
     }
 
-    fn create_pi(&self, _target: StrTendril, _data: StrTendril) -> Handle {
-        Handle { id: self.push(Data::Other), name: nameless() }
+    fn create_pi(&self, _target: StrTendril, _data: StrTendril) -> Id {
+        self.push(Data::Other)
     }
 
-    fn append(&self, parent: &Handle, child: NodeOrText<Handle>) {
-        self.insert(parent.id, NONE, child);
+    fn append(&self, parent: &Id, child: NodeOrText<Id>) {
+        self.insert(*parent, NONE, child);
     }
 
-    fn append_based_on_parent_node(&self, element: &Handle, previous: &Handle, child: NodeOrText<Handle>) {
-        let has_parent = self.nodes.borrow()[element.id as usize].parent != NONE;
+    fn append_based_on_parent_node(&self, element: &Id, previous: &Id, child: NodeOrText<Id>) {
+        let has_parent = self.nodes.borrow()[*element as usize].parent != NONE;
         if has_parent { self.append_before_sibling(element, child) } else { self.append(previous, child) }
     }
 
     fn append_doctype_to_document(&self, _name: StrTendril, _public: StrTendril, _system: StrTendril) {}
 
-    fn pop(&self, node: &Handle) {
-        self.depth.set(self.nodes.borrow()[node.id as usize].depth.saturating_sub(1));
+    fn pop(&self, node: &Id) {
+        self.depth.set(self.nodes.borrow()[*node as usize].depth.saturating_sub(1));
     }
 
     /// A template's content is shown like any other element's.
-    fn get_template_contents(&self, target: &Handle) -> Handle {
-        target.clone()
+    fn get_template_contents(&self, target: &Id) -> Id {
+        *target
     }
 
-    fn same_node(&self, x: &Handle, y: &Handle) -> bool {
-        x.id == y.id
+    fn same_node(&self, x: &Id, y: &Id) -> bool {
+        x == y
     }
 
     fn set_quirks_mode(&self, _mode: QuirksMode) {}
 
-    fn append_before_sibling(&self, sibling: &Handle, new_node: NodeOrText<Handle>) {
-        let parent = self.nodes.borrow()[sibling.id as usize].parent;
+    fn append_before_sibling(&self, sibling: &Id, new_node: NodeOrText<Id>) {
+        let parent = self.nodes.borrow()[*sibling as usize].parent;
         if parent == NONE {
             return;
         }
-        if let NodeOrText::AppendNode(handle) = &new_node
-            && handle.id == sibling.id
+        if let NodeOrText::AppendNode(id) = &new_node
+            && id == sibling
         {
             return;
         }
-        self.insert(parent, sibling.id, new_node);
+        self.insert(parent, *sibling, new_node);
     }
 
-    fn add_attrs_if_missing(&self, _target: &Handle, _attrs: Vec<Attribute>) {}
+    fn add_attrs_if_missing(&self, _target: &Id, _attrs: Vec<Attribute>) {}
 
-    fn remove_from_parent(&self, target: &Handle) {
-        unlink(&mut self.nodes.borrow_mut(), target.id);
+    fn remove_from_parent(&self, target: &Id) {
+        unlink(&mut self.nodes.borrow_mut(), *target);
     }
 
-    fn reparent_children(&self, node: &Handle, new_parent: &Handle) {
+    fn reparent_children(&self, node: &Id, new_parent: &Id) {
         let mut nodes = self.nodes.borrow_mut();
-        let mut child = nodes[node.id as usize].first;
+        let mut child = nodes[*node as usize].first;
         while child != NONE {
             let next = nodes[child as usize].next;
             unlink(&mut nodes, child);
-            link(&mut nodes, new_parent.id, NONE, child);
+            link(&mut nodes, *new_parent, NONE, child);
             child = next;
         }
     }
 }
 
-fn nameless() -> QualName {
-    QualName::new(None, ns!(), local_name!(""))
-}
-
 /// Between tokenizer and tree builder: start tags below `DEPTH_MAX` go no further.
 struct Bounded {
-    builder: TreeBuilder<Handle, Builder>,
+    builder: TreeBuilder<Id, Builder>,
     /// The element that was turned away and whose text must not show.
     muted: RefCell<Option<LocalName>>,
 }
 
 impl TokenSink for Bounded {
-    type Handle = Handle;
+    type Handle = Id;
 
-    fn process_token(&self, token: Token, line_number: u64) -> TokenSinkResult<Handle> {
+    fn process_token(&self, token: Token, line_number: u64) -> TokenSinkResult<Id> {
         if self.builder.sink.overflown() {
             return TokenSinkResult::Continue;
         }

@@ -46,6 +46,9 @@ pub const ROOT: &str = "x-archive-root";
 impl Tag {
     pub fn of(name: &LocalName) -> Tag {
         match *name {
+            // First what pages are made of.
+            local_name!("span") | local_name!("font") | local_name!("u") => Tag::Inline,
+            local_name!("div") => Tag::Block,
             local_name!("a") => Tag::A,
             local_name!("blockquote") => Tag::Blockquote,
             local_name!("br") => Tag::Br,
