@@ -179,14 +179,8 @@ impl Pipeline {
         }
         for step in reading.unseen.read::<Step>()? {
             let step = step?;
-<<<<<<< HEAD
-            let proven = reading.scopes.absence(&step.scope) == super::scopes::Absence::Proven;
-            if proven && !self.is_kept(&step)? {
-                found.extra(&step.key(self.shape.key_prefix())?);
-=======
             if reading.scopes.absence(&step.scope) == super::scopes::Absence::Proven {
                 self.note_absent(&step, found).await?;
->>>>>>> trust
             }
         }
         for (scope, fault) in reading.scopes.broken() {
@@ -197,12 +191,6 @@ impl Pipeline {
         Ok(())
     }
 
-<<<<<<< HEAD
-    /// Gone from the source, and as the shape wants it then: marked, or simply kept.
-    fn is_kept(&self, step: &Step) -> Result<bool> {
-        let Some((_, base)) = step.base()? else { return Ok(false) };
-        Ok(self.shape.absent(&base.prior(&step.identity), None, self.clock.now()) == Absent::Keep)
-=======
     /// A new record whose key somebody else holds is not ours to be late with: the key is foreign, and said to be.
     async fn is_in_the_way(&self, past: &super::decide::Past, step: &Step) -> Result<bool> {
         let new = matches!(step.action, Action::Change(Change::Add, _));
@@ -227,7 +215,6 @@ impl Pipeline {
             }
         }
         Ok(())
->>>>>>> trust
     }
 
     /// A new version that is only a hint may be the same content.
