@@ -136,6 +136,7 @@ impl Decider<'_> {
                 Absence::Unknown => {}
             }
         }
+        self.gone.extend(orphans);
         Ok(())
     }
 
@@ -174,7 +175,8 @@ impl Decider<'_> {
             return Ok(());
         }
         for held in &self.past.held {
-            if !scopes.was_read(&held.scope) && !reading.met.contains(&held.identity) {
+            let decided = reading.met.contains(&held.identity) || self.gone.contains(&held.identity);
+            if !scopes.was_read(&held.scope) && !decided {
                 count_held(self.report, held, true);
                 self.plan.held.push(held)?;
             }

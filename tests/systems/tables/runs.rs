@@ -66,7 +66,8 @@ impl Running {
 
     /// Wait until the program has said this on stderr.
     fn says(&mut self, words: &str) {
-        let heard = BufReader::new(self.0.stderr.take().unwrap()).lines().map_while(Result::ok).any(|line| line.contains(words));
+        let mut lines = BufReader::new(self.0.stderr.as_mut().unwrap()).lines();
+        let heard = lines.by_ref().map_while(Result::ok).any(|line| line.contains(words));
         assert!(heard, "the program ended without saying: {words}");
     }
 
