@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::record::{Body, Entry, Scope};
 
 pub mod files;
+pub mod git;
 pub mod globs;
 pub mod store;
 pub mod walk;
