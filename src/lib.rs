@@ -3,12 +3,13 @@
 //! A pipeline is a sentence: **from** a [`source`], **as** a [`shape`], **into** a [`store`],
 //! **then** follow-up work, **when** it is due. Lower modules never use higher ones:
 //!
-//! `record error retry clock secret` < `config` < `source shape store` < `state` < `pipeline` < `cli`
+//! `record error retry clock secret` < `http` < `config` < `source shape store` < `state` < `pipeline` < `cli`
 
 pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod error;
+pub mod http;
 pub mod pipeline;
 pub mod record;
 pub mod retry;

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use super::locate::{Problems, Span};
-use super::model::{From, Place, StoreSpec, Then};
+use super::model::{From, Place, ShapeSpec, StoreSpec, Then};
 use super::overlap::Spot;
 use super::pipeline::Written;
 use super::shape;
@@ -58,9 +58,11 @@ pub fn pipelines(all: &[Written], state: &Spot, problems: &Problems<'_>) {
         }
     }
     for written in all {
+        articles_come_from_feeds(written, problems);
         let own = writers.iter().filter(|writer| std::ptr::eq(writer.written, written));
         match &written.pipeline.from {
             From::Store { store, .. } => apart_from_state(store, state, &written.from, problems),
+            From::Rss(_) => {}
             From::Files { folder, include, exclude } => {
                 let spots = own.map(|writer| &writer.spot).chain([state]);
                 if let Some(at) = database_read(spots, folder, include, exclude) {
@@ -98,7 +100,7 @@ fn feeds_on_itself(writer: &Writer<'_>, problems: &Problems<'_>) {
                 _ => source.meets(&writer.spot),
             }
         }
-        From::Files { .. } => false,
+        From::Files { .. } | From::Rss(_) => false,
     };
     if feeds {
         let message = format!("`{}` would read what it writes: {}", pipeline.name, writer.store.name);
@@ -106,7 +108,7 @@ fn feeds_on_itself(writer: &Writer<'_>, problems: &Problems<'_>) {
             From::Files { .. } => {
                 "keep the folder and the store apart, or `exclude` the store from the folder"
             }
-            From::Store { .. } => "write into another store than the one it reads",
+            From::Store { .. } | From::Rss(_) => "write into another store than the one it reads",
         };
         problems.add_with(writer.span, message, [note.to_owned()]);
     }
@@ -129,6 +131,15 @@ fn database_read<'s>(
     let source = Spot::folder(folder);
     let read = |at: &String| (include.is_empty() || wanted.is_match(at)) && !unwanted.is_match(at);
     spots.filter(|spot| matches!(spot, Spot::File(_))).filter_map(|spot| spot.inside(&source)).find(read)
+}
+
+/// An article is more than text: only a feed brings titles, days and attachments along.
+fn articles_come_from_feeds(written: &Written, problems: &Problems<'_>) {
+    let pipeline = &written.pipeline;
+    if matches!(pipeline.shape, ShapeSpec::Article(_)) && !matches!(pipeline.from, From::Rss(_)) {
+        let message = format!("`{}` makes articles, which only an `rss` source has", pipeline.name);
+        problems.add_with(&written.from, message, ["use from = { rss = … }, or another shape".to_owned()]);
+    }
 }
 
 /// Such a database changes with every run, so every run would find a change.

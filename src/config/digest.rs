@@ -9,6 +9,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::model::{From, Heal, Limit, Pipeline, Place, ShapeSpec, StoreSpec, Then};
+use super::article::OnEdit;
+use super::redact;
 use crate::record::Fingerprint;
 use crate::secret::SecretRef;
 
@@ -25,7 +27,7 @@ fn render(pipeline: &Pipeline, base: &Path) -> Value {
         "rendering": RENDERING,
         "name": pipeline.name,
         "from": source(&pipeline.from, base),
-        "as": match pipeline.shape { ShapeSpec::Raw => json!("raw") },
+        "as": shape(&pipeline.shape),
         "into": store(&pipeline.into, base),
         "then": pipeline.then.iter().map(|step| then(step, base)).collect::<Vec<_>>(),
         "when": pipeline.when,
@@ -52,7 +54,29 @@ fn source(from: &From, base: &Path) -> Value {
         From::Files { folder, include, exclude } => {
             json!({"files": path(folder, base), "include": include, "exclude": exclude})
         }
+        From::Rss(spec) => json!({
+            "rss": spec.feeds.iter().map(|feed| json!([feed.board, redact::url(feed.url.as_str())])).collect::<Vec<_>>(),
+            "preview": spec.preview.as_ref().map(|preview| json!({
+                "base": redact::url(preview.base.as_str()),
+                "token": preview.token.as_ref().map(|reference| secret(reference, base)),
+            })),
+            "timeout": millis(spec.timeout),
+        }),
         From::Store { store: from, prefix } => json!({"store": store(from, base), "prefix": prefix}),
+    }
+}
+
+fn shape(shape: &ShapeSpec) -> Value {
+    match shape {
+        ShapeSpec::Raw => json!("raw"),
+        ShapeSpec::Article(spec) => json!({"article": {
+            "on_edit": match spec.on_edit {
+                OnEdit::Keep => "keep",
+                OnEdit::Update => "update",
+            },
+            "keep": spec.keep.map(|keep| keep.to_string()),
+            "key": spec.key.as_str(),
+        }}),
     }
 }
 

@@ -9,6 +9,7 @@
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+mod article;
 mod check;
 mod digest;
 mod document;
@@ -21,13 +22,16 @@ mod pipeline;
 mod reader;
 pub mod recipe;
 pub mod redact;
+mod rss;
 mod shape;
 mod source;
 mod store;
 mod unbuilt;
 pub mod values;
 
+pub use article::{ArticleSpec, KeyTemplate, Named, OnEdit, Retention};
 pub use model::*;
+pub use rss::{FEED_TIMEOUT, FeedSpec, PreviewSpec, RssSpec};
 pub use locate::suggestion;
 pub use source::glob_set;
 pub use store::store_spec;
@@ -48,7 +52,7 @@ const TOP_KEYS: Keys = &["state", "stores", "pipelines"];
 const STATE_KEYS: Keys = &["store"];
 
 /// Every table and the keys it knows, for the test that holds the documentation to them.
-pub const KEYS: [(&str, &[&str]); 14] = [
+pub const KEYS: [(&str, &[&str]); 17] = [
     ("top", TOP_KEYS),
     ("state", STATE_KEYS),
     ("store s3", store::S3_KEYS),
@@ -58,6 +62,9 @@ pub const KEYS: [(&str, &[&str]); 14] = [
     ("journal", pipeline::JOURNAL_KEYS),
     ("from files", source::FILES_KEYS),
     ("from store", source::STORE_KEYS),
+    ("from rss", rss::RSS_KEYS),
+    ("from rss preview", rss::PREVIEW_KEYS),
+    ("as article", article::ARTICLE_KEYS),
     ("then export", follow::EXPORT_KEYS),
     ("then webhook", follow::WEBHOOK_KEYS),
     ("then command", follow::COMMAND_KEYS),

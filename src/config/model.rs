@@ -5,6 +5,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::article::ArticleSpec;
+use super::rss::RssSpec;
 use crate::secret::{Secret, SecretRef};
 
 /// A whole `trueup.toml`.
@@ -76,11 +78,13 @@ pub struct Pipeline {
 pub enum From {
     Files { folder: PathBuf, include: Vec<String>, exclude: Vec<String> },
     Store { store: StoreSpec, prefix: String },
+    Rss(RssSpec),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ShapeSpec {
     Raw,
+    Article(ArticleSpec),
 }
 
 /// What is done with each change once it is in the store.

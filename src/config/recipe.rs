@@ -7,7 +7,10 @@ use crate::error::{Error, Kind, Result};
 /// What `trueup init` writes when no recipe is named.
 pub const DEFAULT: &str = "files";
 
-const BUILT: [(&str, &str); 1] = [("files", include_str!("../../recipes/files.toml"))];
+const BUILT: [(&str, &str); 2] = [
+    ("boards", include_str!("../../recipes/boards.toml")),
+    ("files", include_str!("../../recipes/files.toml")),
+];
 
 /// The names of the recipes there are.
 pub fn names() -> impl Iterator<Item = &'static str> {

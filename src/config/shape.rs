@@ -2,6 +2,7 @@
 //!
 //! `as = "raw"`, or a table with the shape's settings: `as = { article = { … } }`. A new kind is a line in `KINDS`.
 
+use super::article;
 use super::locate::suggestion;
 use super::model::ShapeSpec;
 use super::reader::{Field, listed, repeated};
@@ -13,7 +14,8 @@ struct ShapeKind {
     read: fn(Option<&Field<'_>>) -> Option<ShapeSpec>,
 }
 
-const KINDS: [ShapeKind; 1] = [ShapeKind { name: "raw", read: raw }];
+const KINDS: [ShapeKind; 2] =
+    [ShapeKind { name: "article", read: article::read }, ShapeKind { name: "raw", read: raw }];
 
 const EXPECTED: &str = "a shape such as \"raw\"";
 
@@ -48,6 +50,6 @@ fn raw(settings: Option<&Field<'_>>) -> Option<ShapeSpec> {
 /// Whether the keys two shapes write can never be the same. `raw` writes whatever the source names.
 pub fn disjoint(one: &ShapeSpec, other: &ShapeSpec) -> bool {
     match (one, other) {
-        (ShapeSpec::Raw, ShapeSpec::Raw) => false,
+        (ShapeSpec::Raw | ShapeSpec::Article(_), ShapeSpec::Raw | ShapeSpec::Article(_)) => false,
     }
 }

@@ -6,6 +6,7 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
 use super::locate::suggestion;
 use super::model::From;
+use super::rss;
 use super::reader::{Base, Field, Keys, Reader, listed, repeated};
 use super::store::{self, Stores};
 use super::unbuilt::{NOT_YET, is_unbuilt};
@@ -22,8 +23,9 @@ struct SourceKind {
     read: fn(&Reader<'_>, &Around<'_>) -> Option<From>,
 }
 
-const KINDS: [SourceKind; 2] = [
+const KINDS: [SourceKind; 3] = [
     SourceKind { name: "files", keys: FILES_KEYS, read: files },
+    SourceKind { name: "rss", keys: rss::RSS_KEYS, read: rss::read },
     SourceKind { name: "store", keys: STORE_KEYS, read: store_source },
 ];
 

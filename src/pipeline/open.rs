@@ -7,9 +7,11 @@ use crate::clock::SharedClock;
 use crate::config::{self, Config, From, Place, ShapeSpec};
 use crate::error::{Context, Result};
 use crate::shape::Shape;
+use crate::shape::article::Articles;
 use crate::shape::raw::Raw;
 use crate::source::Source;
 use crate::source::files::Files;
+use crate::source::rss::Rss;
 use crate::source::store::FromStore;
 use crate::state::State;
 use crate::state::lock::Locks;
@@ -51,7 +53,7 @@ impl Pipeline {
         Ok(Pipeline {
             name: spec.name.clone(),
             source: source(&spec.from, clock.clone()).await?,
-            shape: shape(&spec.shape),
+            shape: shape(&spec.shape, &spec.from),
             store,
             state: memory.state.clone(),
             locks: memory.locks.clone(),
@@ -70,6 +72,7 @@ impl Pipeline {
 async fn source(from: &From, clock: SharedClock) -> Result<Arc<dyn Source>> {
     Ok(match from {
         From::Files { folder, include, exclude } => Arc::new(Files::new(folder.clone(), include, exclude, clock)?),
+        From::Rss(spec) => Arc::new(Rss::new(spec, clock)?),
         From::Store { store, prefix } => {
             let opened = open::open(store, Access::Read, clock).await;
             Arc::new(FromStore::new(opened.context(|| format!("opening the store {}", store.name))?, prefix.clone()))
@@ -77,8 +80,12 @@ async fn source(from: &From, clock: SharedClock) -> Result<Arc<dyn Source>> {
     })
 }
 
-fn shape(spec: &ShapeSpec) -> Arc<dyn Shape> {
+fn shape(spec: &ShapeSpec, from: &From) -> Arc<dyn Shape> {
     match spec {
         ShapeSpec::Raw => Arc::new(Raw),
+        ShapeSpec::Article(spec) => {
+            let previews = matches!(from, From::Rss(rss) if rss.preview.is_some());
+            Arc::new(Articles::new(spec.clone(), previews))
+        }
     }
 }

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use crate::error::Result;
 use crate::record::{Body, Entry, Fingerprint};
 
+pub mod article;
 pub mod raw;
 
 /// What an entry is, whatever it is called today.

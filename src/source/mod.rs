@@ -9,6 +9,7 @@ use crate::record::{Body, Entry, Scope};
 
 pub mod files;
 pub mod git;
+pub mod rss;
 pub mod globs;
 pub mod store;
 pub mod walk;

@@ -1,0 +1,3 @@
+//! The feed archive: boards into Markdown files.
+
+mod turndown;

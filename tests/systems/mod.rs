@@ -1,0 +1,3 @@
+//! The systems, each by the scenarios it must stand.
+
+mod archive;
