@@ -9,8 +9,9 @@ use crate::record::{Body, Entry, Scope};
 
 pub mod files;
 pub mod git;
-pub mod rss;
+pub mod github;
 pub mod globs;
+pub mod rss;
 pub mod store;
 pub mod walk;
 
