@@ -127,3 +127,16 @@ impl Clock for TestClock {
 pub fn rfc3339_ms(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fixed_clock_stands_still_and_still_knows_the_machines_time() {
+        let fixed = Timestamp::UNIX_EPOCH;
+        let clock = SystemClock::fixed_at(Some(fixed));
+        assert_eq!((clock.now(), clock.now()), (fixed, fixed));
+        assert!(clock.machine_now() > fixed, "file times are compared with it");
+    }
+}

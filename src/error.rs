@@ -134,6 +134,7 @@ struct Inner {
     context: Vec<String>,
     remedy: Option<String>,
     retry_after_ms: Option<u64>,
+    status: Option<u16>,
     cause: Option<Cause>,
 }
 
@@ -145,6 +146,7 @@ impl Error {
             context: Vec::new(),
             remedy: None,
             retry_after_ms: None,
+            status: None,
             cause: None,
         }))
     }
@@ -173,6 +175,17 @@ impl Error {
     pub fn retry_after_ms(mut self, wait_ms: u64) -> Self {
         self.0.retry_after_ms = Some(wait_ms);
         self
+    }
+
+    /// The HTTP status the other side answered with: it was there, and it said no.
+    #[must_use]
+    pub fn answered(mut self, status: u16) -> Self {
+        self.0.status = Some(status);
+        self
+    }
+
+    pub fn http_status(&self) -> Option<u16> {
+        self.0.status
     }
 
     pub fn kind(&self) -> Kind {

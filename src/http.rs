@@ -172,7 +172,8 @@ impl Http {
         }
     }
 
-    async fn once(&self, ask: &Ask) -> Result<Answer> {
+    /// Ask once. The error does not name the address, which may itself be a secret.
+    pub async fn once(&self, ask: &Ask) -> Result<Answer> {
         self.requests.fetch_add(1, Ordering::Relaxed);
         let mut request = self
             .client
@@ -203,7 +204,7 @@ impl Http {
             _ => Kind::Invalid,
         };
         let colon = if complaint.is_empty() { "" } else { ": " };
-        let error = Error::new(kind, format!("the server answered {status}{colon}{complaint}"));
+        let error = Error::new(kind, format!("the server answered {status}{colon}{complaint}")).answered(status.as_u16());
         let asked = headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
         match asked.and_then(|value| self.wait_ms(value)) {
             Some(wait_ms) => error.retry_after_ms(wait_ms),

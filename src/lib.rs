@@ -3,7 +3,7 @@
 //! A pipeline is a sentence: **from** a [`source`], **as** a [`shape`], **into** a [`store`],
 //! **then** follow-up work, **when** it is due. Lower modules never use higher ones:
 //!
-//! `record error retry clock secret` < `http` < `config` < `source shape store` < `state` < `pipeline` < `cli`
+//! `record error retry clock secret` < `http` < `config` < `source shape store` < `state` < `queue` < `pipeline` < `cli`
 
 pub mod cli;
 pub mod clock;
@@ -11,6 +11,7 @@ pub mod config;
 pub mod error;
 pub mod http;
 pub mod pipeline;
+pub mod queue;
 pub mod record;
 pub mod retry;
 pub mod secret;

@@ -104,7 +104,11 @@ impl Approve {
         let header = memory.state.find_held(&self.plan).await?;
         let spec = desk::pipeline(&config, &header.pipeline).map_err(|_| hold::no_such_pipeline(&header))?;
         let line = desk.open(spec, &memory, Access::Write).await?;
-        let report = line.approve(&header, desk.ask("approve")).await?;
+        let ask = desk.ask("approve");
+        let report = match &header.undo {
+            Some(run) => line.undo(run, &ask, true).await?,
+            None => line.approve(&header, ask).await?,
+        };
         Ok(show_one(&desk.out, report))
     }
 }

@@ -10,17 +10,23 @@ use jiff::Timestamp;
 use crate::clock::SystemClock;
 use crate::error::{Error, Kind, Result};
 
+mod adopt;
+mod audit;
 mod check;
+mod dead;
 mod decide;
 mod desk;
 mod init;
 mod kv;
 mod output;
 mod plan;
+mod queue;
 mod runs;
 mod state;
 mod status;
 mod sync;
+mod undo;
+mod why;
 
 use desk::Desk;
 use output::Output;
@@ -74,6 +80,18 @@ enum Command {
     Approve(decide::Approve),
     /// Drop what is held under a plan, until the source changes
     Reject(decide::Reject),
+    /// Plan and apply the reverse of a run
+    Undo(undo::Undo),
+    /// The whole story of one key
+    Why(why::Why),
+    /// Take over keys that hold something trueup did not write
+    Adopt(adopt::Adopt),
+    /// Compare source, state and store
+    Audit(audit::Audit),
+    /// Follow-up work
+    Queue(queue::Queue),
+    /// Follow-up work that was given up
+    Dead(dead::Dead),
     /// What is running, failing, held
     Status,
     /// The history of runs, newest first
@@ -121,6 +139,12 @@ async fn run(cli: Cli, out: Output) -> Result<u8> {
         Command::Held => decide::held(&desk).await,
         Command::Approve(args) => args.run(&desk).await,
         Command::Reject(args) => args.run(&desk).await,
+        Command::Undo(args) => args.run(&desk).await,
+        Command::Why(args) => args.run(&desk).await,
+        Command::Adopt(args) => args.run(&desk).await,
+        Command::Audit(args) => args.run(&desk).await,
+        Command::Queue(args) => args.run(&desk).await,
+        Command::Dead(args) => args.run(&desk).await,
         Command::Status => status::run(&desk).await,
         Command::Runs(args) => args.run(&desk).await,
         Command::State(args) => args.run(&desk).await,

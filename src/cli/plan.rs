@@ -42,9 +42,15 @@ impl Plan {
             let ask = Ask { only: self.only.clone(), full: self.full, ..Ask::plain("plan") };
             plans.plans.push(line.preview(&ask).await?);
         }
-        desk.out.result(&plans, || plans.plans.iter().map(|plan| text(&desk.out, plan)).collect());
+        show(&desk.out, plans.plans);
         Ok(0)
     }
+}
+
+/// Plans as the result of a command.
+pub fn show(out: &Output, plans: Vec<Preview>) {
+    let plans = Plans { plans };
+    out.result(&plans, || plans.plans.iter().map(|plan| text(out, plan)).collect());
 }
 
 /// Keys shown of each kind; the rest are counted (all of them with --json).

@@ -5,9 +5,9 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use super::decide::{Plan, count_held, held_item};
-use super::plan::{Reader, Step};
-use super::prepare::{Preparer, Ready, Settled, Write, is_systemic};
+use super::decide::count_held;
+use super::plan::{Reader, Steps};
+use super::prepare::{Prepare, Ready, Settled, Write, is_systemic};
 use super::settle::{self, Arrived};
 use super::{Ask, Pipeline};
 use crate::error::{Error, Fault, Kind, Result};
@@ -37,33 +37,34 @@ struct Batch {
     aside: Vec<Item>,
 }
 
-pub struct Applier<'a> {
+pub struct Applier<'a, P> {
     pub line: &'a Pipeline,
     pub ask: &'a Ask,
-    pub preparer: Preparer<'a>,
+    pub preparer: P,
     pub report: &'a mut Report,
     pub applied: Applied,
     next_number: u32,
     size: usize,
 }
 
-impl<'a> Applier<'a> {
-    pub fn new(line: &'a Pipeline, ask: &'a Ask, preparer: Preparer<'a>, report: &'a mut Report) -> Self {
-        // A batch's settlement, up to three state items each, must fit one atomic write of the state.
-        let by_state = line.state.store().caps().atomic_max.saturating_sub(8) / 4;
+impl<'a, P: Prepare> Applier<'a, P> {
+    pub fn new(line: &'a Pipeline, ask: &'a Ask, preparer: P, report: &'a mut Report) -> Self {
+        // A batch's settlement and the next one's intents must fit one atomic write of the state.
+        let items_each = 5 + 2 * line.then.len();
+        let by_state = line.state.store().caps().atomic_max.saturating_sub(8) / items_each;
         let size = line.batch.unwrap_or_else(|| line.store.caps().bulk_max.min(BATCH_MAX)).clamp(1, by_state.max(1));
         Applier { line, ask, preparer, report, applied: Applied::default(), next_number: 0, size }
     }
 
     /// Puts before deletes: what moves is never gone in between.
-    pub async fn all(&mut self, plan: &mut Plan) -> Result<()> {
-        self.phase(plan.steps.read()?, |step| step.change() != Some(Change::Delete)).await?;
-        self.phase(plan.steps.read()?, |step| step.change() == Some(Change::Delete)).await
+    pub async fn all(&mut self, steps: &mut Steps) -> Result<()> {
+        self.phase(steps.read()?, |step| !P::is_delete(step)).await?;
+        self.phase(steps.read()?, |step| P::is_delete(step)).await
     }
 
     /// Three things at once: the store writes batch *k*, the state settles *k−1* and intends *k+1*, and *k+2* is
     /// rendered.
-    async fn phase(&mut self, mut steps: Reader<'_, Step>, belongs: impl Fn(&Step) -> bool) -> Result<()> {
+    async fn phase(&mut self, mut steps: Reader<'_, P::Step>, belongs: impl Fn(&P::Step) -> bool) -> Result<()> {
         let mut settled: Vec<Item> = Vec::new();
         let mut current = self.prepare(&mut steps, &belongs).await?;
         if let Some(first) = &current {
@@ -122,7 +123,7 @@ impl<'a> Applier<'a> {
         self.ask.stop.is_set().then(|| Error::new(Kind::Canceled, "stopped by request"))
     }
 
-    fn take(&mut self, steps: &mut Reader<'_, Step>, belongs: impl Fn(&Step) -> bool) -> Result<Option<Vec<Step>>> {
+    fn take(&mut self, steps: &mut Reader<'_, P::Step>, belongs: impl Fn(&P::Step) -> bool) -> Result<Option<Vec<P::Step>>> {
         let mut taken = Vec::new();
         for step in steps.by_ref() {
             let step = step?;
@@ -136,7 +137,7 @@ impl<'a> Applier<'a> {
         Ok((!taken.is_empty()).then_some(taken))
     }
 
-    async fn prepare(&mut self, steps: &mut Reader<'_, Step>, belongs: impl Fn(&Step) -> bool) -> Result<Option<Batch>> {
+    async fn prepare(&mut self, steps: &mut Reader<'_, P::Step>, belongs: impl Fn(&P::Step) -> bool) -> Result<Option<Batch>> {
         let Some(taken) = self.take(steps, belongs)? else { return Ok(None) };
         let ready = self.preparer.batch(self.next_number, taken).await?;
         self.sort_out(ready)
@@ -231,7 +232,7 @@ impl<'a> Applier<'a> {
             Outcome::Applied(version) => {
                 self.report.writes += 1;
                 self.count(write);
-                arrived.landed(write, version, self.preparer.release(&write.step))
+                arrived.landed(write, version)
             }
             Outcome::AlreadySo(version) => {
                 // After a retry it was most likely we who made it so.
@@ -242,7 +243,7 @@ impl<'a> Applier<'a> {
                     self.report.count(&write.scope, |counts| counts.unchanged += 1);
                     arrived.already_so(index);
                 }
-                arrived.landed(write, version, self.preparer.release(&write.step))
+                arrived.landed(write, version)
             }
             Outcome::Conflict(_) | Outcome::Untouched => {
                 arrived.conflict(index);
@@ -251,9 +252,7 @@ impl<'a> Applier<'a> {
                     Change::Update | Change::Delete => "changed in the store while this run was at work",
                 };
                 let foreign = write.intent.change == Change::Add;
-                if let Some(held) = held_item(self.line, &write.step, rule, foreign)? {
-                    self.hold(held);
-                }
+                self.hold(write.held(rule, foreign));
                 Ok(())
             }
         }
@@ -263,10 +262,9 @@ impl<'a> Applier<'a> {
         if write.intent.retire {
             return;
         }
-        let missing = write.step.action == super::plan::Action::Change(Change::Update, super::plan::Why::Absent);
         self.report.count(&write.scope, |counts| match write.intent.change {
             Change::Add => counts.added += 1,
-            Change::Update if missing => counts.missing += 1,
+            Change::Update if write.missing => counts.missing += 1,
             Change::Update => counts.updated += 1,
             Change::Delete => counts.deleted += 1,
         });

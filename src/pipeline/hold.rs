@@ -9,9 +9,6 @@ impl Pipeline {
     /// Apply what is held under this plan. The source is read in full again, so absence is proven anew; what has
     /// changed since is not what was approved and is weighed like anything else.
     pub async fn approve(&self, header: &Header, mut ask: Ask) -> Result<Report> {
-        if header.undo.is_some() {
-            return Err(Error::bug("an undo is approved by repeating it"));
-        }
         ask.approved = self.state.held_items(header).await?;
         ask.full = true;
         self.run(&ask).await

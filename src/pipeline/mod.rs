@@ -1,12 +1,14 @@
 //! One pass: recover → read → decide → intend → apply → settle. [`Pipeline::run`] reads like that list; each step is
 //! a file beside this one.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::clock::{SharedClock, rfc3339_ms};
 use crate::config::{Drift, Guard, Journal};
 use crate::error::{Error, Kind, Result};
+use crate::queue;
 use crate::shape::Shape;
 use crate::source::{Cursors, Source};
 use crate::state::held::HeldItem;
@@ -15,6 +17,7 @@ use crate::state::{Report, State, keys, retention};
 use crate::store::SharedStore;
 
 mod apply;
+pub mod audit;
 mod decide;
 mod detect;
 mod diff;
@@ -34,8 +37,11 @@ mod render;
 mod scopes;
 mod settle;
 mod sightings;
+pub mod undo;
+pub mod why;
 
-/// A pipeline of the config, with everything opened.
+/// A pipeline of the config, with everything opened. Clones share the same source, store and state.
+#[derive(Clone)]
 pub struct Pipeline {
     pub name: String,
     pub source: Arc<dyn Source>,
@@ -51,6 +57,8 @@ pub struct Pipeline {
     pub concurrency: usize,
     pub keep_runs: std::time::Duration,
     pub journal: Journal,
+    /// Follow-up work each change calls for.
+    pub then: Vec<queue::FollowUp>,
 }
 
 /// What is asked of one pass.
@@ -62,6 +70,8 @@ pub struct Ask {
     pub full: bool,
     /// Held changes a person has approved.
     pub approved: Vec<HeldItem>,
+    /// Identities an audit found wrong in the store: written again even if nothing else says so.
+    pub heal: HashSet<String>,
     pub stop: Stop,
     pub progress: Arc<dyn Progress>,
 }
@@ -69,7 +79,7 @@ pub struct Ask {
 impl Ask {
     pub fn plain(trigger: &'static str) -> Self {
         let (stop, progress) = (Stop::default(), Arc::new(Silent));
-        Ask { trigger, only: None, full: false, approved: Vec::new(), stop, progress }
+        Ask { trigger, only: None, full: false, approved: Vec::new(), heal: HashSet::new(), stop, progress }
     }
 }
 
@@ -113,8 +123,41 @@ impl Pipeline {
         if let Err(error) = self.pass(ask, &mut report).await {
             report.fail(&error);
         }
+        self.follow_up(ask, &mut report).await;
         self.end(&mut report).await?;
         Ok(report)
+    }
+
+    /// One attempt at every open piece of follow-up work, old or new.
+    async fn follow_up(&self, ask: &Ask, report: &mut Report) {
+        if self.then.is_empty() || ask.stop.is_set() {
+            return;
+        }
+        ask.progress.step(&self.name, "following up", None);
+        match self.worker().once().await {
+            Ok(summary) => {
+                report.dead = summary.dead;
+                for fault in summary.paused {
+                    report.warn(format!("follow-up {} waits: {}", fault.scope.unwrap_or_default(), fault.message));
+                }
+                if summary.failed > 0 {
+                    report.warn(format!("{} follow-ups failed; `trueup queue ls` shows them", summary.failed));
+                }
+            }
+            Err(error) => report.fail(&error.while_("following up")),
+        }
+    }
+
+    pub fn worker(&self) -> queue::Worker {
+        queue::Worker {
+            pipeline: self.name.clone(),
+            state: self.state.clone(),
+            locks: self.locks.clone(),
+            clock: self.clock.clone(),
+            store: self.store.clone(),
+            shape: self.shape.clone(),
+            then: self.then.clone(),
+        }
     }
 
     async fn pass(&self, ask: &Ask, report: &mut Report) -> Result<()> {
@@ -134,11 +177,16 @@ impl Pipeline {
         ask.progress.step(&self.name, "writing", Some(plan.adds + plan.updates + plan.deletes));
         let preparer = prepare::Preparer { line: self, run: &report.id.clone(), decisions: &past.decisions, parked: &past.parked };
         let mut applier = apply::Applier::new(self, ask, preparer, report);
-        let outcome = applier.all(&mut plan).await;
+        let outcome = applier.all(&mut plan.steps).await;
         let applied = applier.applied;
         report.requests = self.source.requests();
         finish::finish(self, ask, &past, plan, applied, report).await?;
         outcome
+    }
+
+    /// The names of the follow-up work every change calls for.
+    fn follow_ups(&self) -> Vec<String> {
+        self.then.iter().map(|then| then.name.clone()).collect()
     }
 
     async fn begin(&self, trigger: &str) -> Result<Report> {

@@ -6,6 +6,7 @@ use super::Pipeline;
 use crate::clock::SharedClock;
 use crate::config::{self, Config, From, Place, ShapeSpec};
 use crate::error::{Context, Result};
+use crate::queue::FollowUp;
 use crate::shape::Shape;
 use crate::shape::article::Articles;
 use crate::shape::raw::Raw;
@@ -65,6 +66,7 @@ impl Pipeline {
             concurrency: spec.concurrency.max(1),
             keep_runs: spec.keep_runs,
             journal: spec.journal,
+            then: spec.then.iter().map(FollowUp::of).collect(),
         })
     }
 }

@@ -40,10 +40,55 @@ pub struct Write {
     pub scope: String,
     pub intent: Intent,
     pub item: Item,
-    pub step: Step,
+    /// What the source says; `None` when it has nothing.
+    pub stamp: Option<Fingerprint>,
+    /// It is gone from the source and kept, marked.
+    pub missing: bool,
     pub pointer: Pointer,
     /// Large prior values, written before the intent that names them.
     pub blob: Option<Item>,
+    /// State items that go along when it lands.
+    pub release: Vec<Item>,
+}
+
+impl Write {
+    /// The change as something a person must decide on.
+    pub fn held(&self, rule: &str, foreign: bool) -> HeldItem {
+        HeldItem {
+            identity: self.intent.identity.clone(),
+            key: self.intent.key().to_owned(),
+            change: self.intent.change,
+            rule: rule.to_owned(),
+            scope: self.scope.clone(),
+            stamp: self.stamp,
+            foreign,
+        }
+    }
+}
+
+/// Turns steps into writes, a batch at a time. A pass renders them from the source, an undo from the journal.
+pub trait Prepare: Sync {
+    type Step: for<'de> serde::Deserialize<'de> + Send;
+
+    /// Deletes come after puts.
+    fn is_delete(step: &Self::Step) -> bool;
+
+    /// An error ends the run; what is wrong with one step is in its own answer.
+    fn batch(&self, number: u32, steps: Vec<Self::Step>) -> impl Future<Output = Result<Vec<Ready>>> + Send;
+}
+
+/// Every write learns its place in the journal, and its baseline record points there.
+pub fn number(run: &str, batch: u32, ready: &mut [Ready]) {
+    let writes = ready.iter_mut().filter_map(|one| match one {
+        Ready::Write(write) => Some(write),
+        _ => None,
+    });
+    for (index, write) in (0u32..).zip(writes) {
+        write.pointer = Pointer { run: run.to_owned(), batch, index };
+        if let Some(next) = &mut write.intent.next {
+            next.base.written = write.pointer.clone();
+        }
+    }
 }
 
 /// What is fixed for the run while batches are prepared.
@@ -61,9 +106,15 @@ enum Drafted {
     Done(Ready),
 }
 
-impl Preparer<'_> {
-    /// Render every step, fetch prior values in one go, and build the writes. An error ends the run.
-    pub async fn batch(&self, batch: u32, steps: Vec<Step>) -> Result<Vec<Ready>> {
+impl Prepare for Preparer<'_> {
+    type Step = Step;
+
+    fn is_delete(step: &Step) -> bool {
+        step.change() == Some(Change::Delete)
+    }
+
+    /// Render every step, fetch prior values in one go, and build the writes.
+    async fn batch(&self, batch: u32, steps: Vec<Step>) -> Result<Vec<Ready>> {
         let mut drafts: Vec<Drafted> =
             stream::iter(steps).map(|step| self.draft(step)).buffered(self.line.concurrency).collect().await;
         let mut priors = self.priors(&drafts).await?;
@@ -82,23 +133,12 @@ impl Preparer<'_> {
                 }
             }
         }
-        self.number(batch, &mut ready);
+        number(self.run, batch, &mut ready);
         Ok(ready)
     }
+}
 
-    /// Every write learns its place in the journal, and its baseline record points there.
-    fn number(&self, batch: u32, ready: &mut [Ready]) {
-        let writes = ready.iter_mut().filter_map(|one| match one {
-            Ready::Write(write) => Some(write),
-            _ => None,
-        });
-        for (index, write) in (0u32..).zip(writes) {
-            write.pointer = Pointer { run: self.run.to_owned(), batch, index };
-            if let Some(next) = &mut write.intent.next {
-                next.base.written = write.pointer.clone();
-            }
-        }
-    }
+impl Preparer<'_> {
 
     async fn draft(&self, step: Step) -> Drafted {
         match step.action {
@@ -171,7 +211,7 @@ impl Preparer<'_> {
         Ok(old
             .map(|(prior, key)| {
                 let intent = Intent { change: Change::Delete, retire: true, ..self.intent(step, &key, None) };
-                self.write(step.clone(), intent, Op::Delete, Some(prior))
+                self.write(step, intent, Op::Delete, Some(prior))
             })
             .collect())
     }
@@ -242,14 +282,16 @@ impl Preparer<'_> {
             next: Some(PriorBase { stamp, base: next }),
             ..self.intent(&step, &output.key, known)
         };
-        Ok(self.write(step, intent, op, prior))
+        Ok(self.write(&step, intent, op, prior))
     }
 
     /// The store already holds what would be written, and we know it.
     fn is_in_place(&self, step: &Step, base: &Base, output: &Output, prior: Option<&Stored>) -> bool {
         let unchanged = base.fingerprint == output.fingerprint && base.key(&step.identity) == output.key;
+        // A drift was seen in the value itself: then the version alone proves nothing.
+        let by_version = !matches!(step.action, Action::Change(_, super::plan::Why::Drift));
         let intact = prior.is_some_and(|prior| {
-            prior.version == base.version || Fingerprint::of(&prior.value) == base.bytes_hash()
+            (by_version && prior.version == base.version) || Fingerprint::of(&prior.value) == base.bytes_hash()
         });
         let adopted = step.action == Action::Restamp && self.line.drift.edited == Heal::Adopt && prior.is_some();
         unchanged && (intact || adopted)
@@ -277,7 +319,7 @@ impl Preparer<'_> {
         }
         let key = step.key(self.line.shape.key_prefix())?;
         let intent = self.intent(&step, &key, known);
-        Ok(self.write(step, Intent { change: Change::Delete, ..intent }, Op::Delete, prior))
+        Ok(self.write(&step, Intent { change: Change::Delete, ..intent }, Op::Delete, prior))
     }
 
     fn intent(&self, step: &Step, key: &str, known: Option<(Fingerprint, Base)>) -> Intent {
@@ -292,28 +334,16 @@ impl Preparer<'_> {
             prior_version: None,
             prior_base: known.map(|(stamp, base)| PriorBase { stamp, base }),
             retire: false,
-            then: Vec::new(),
+            then: self.line.follow_ups(),
             decision: None,
         }
     }
 
-    fn write(&self, step: Step, mut intent: Intent, op: Op, prior: Option<Stored>) -> Ready {
-        let mut blob = None;
-        let expect = match prior {
-            None => Expect::Absent,
-            Some(prior) => {
-                let (kept, large) = PriorValue::keep(&prior.value, &self.line.name, self.run);
-                blob = large;
-                intent.prior = Some(kept);
-                intent.prior_fingerprint = prior.fingerprint;
-                intent.prior_version = Some(prior.version.clone());
-                Expect::Exactly(prior.version)
-            }
-        };
-        // A delete of something already absent needs no condition: it is already so.
-        let expect = if op == Op::Delete && expect == Expect::Absent { Expect::Anything } else { expect };
-        let item = Item { key: intent.key().to_owned(), op, expect };
-        Ready::Write(Box::new(Write { scope: step.scope.clone(), intent, item, step, blob, pointer: Pointer::unset() }))
+    fn write(&self, step: &Step, intent: Intent, op: Op, prior: Option<Stored>) -> Ready {
+        let release = if intent.retire { Vec::new() } else { self.release(step) };
+        let missing = matches!(step.action, Action::Change(Change::Update, super::plan::Why::Absent));
+        let write = conditional(&self.line.name, self.run, intent, op, prior);
+        Ready::Write(Box::new(Write { scope: step.scope.clone(), stamp: step.stamp, missing, release, ..write }))
     }
 
     /// Somebody changed the value since we wrote it, and the config does not let us overwrite that.
@@ -326,8 +356,7 @@ impl Preparer<'_> {
 
     /// What somebody else put there is never deleted along with what we wrote.
     fn edited_before_delete(&self, step: &Step, base: &Base, prior: Option<&Stored>) -> Result<Option<HeldItem>> {
-        let may_go = self.line.shape.existing() != Existing::Hold || self.line.adopt;
-        if may_go || !is_edited(base, prior) {
+        if self.may_replace(&step.identity) || !is_edited(base, prior) {
             return Ok(None);
         }
         held_item(self.line, step, "foreign: edited in the store since trueup wrote it", true)
@@ -345,12 +374,34 @@ impl Preparer<'_> {
     }
 
     /// State items that forget what stood in the way of a step: it was parked, or a person had decided on it.
-    pub fn release(&self, step: &Step) -> Vec<Item> {
+    fn release(&self, step: &Step) -> Vec<Item> {
         let parked = step.entry.as_ref().map(|entry| &entry.id).filter(|id| self.parked.contains_key(*id));
         let decided = self.decisions.get(&step.identity).map(|_| keys::decision(&self.line.name, &step.identity));
         let parked = parked.map(|id| keys::parked_item(&self.line.name, id));
         parked.into_iter().chain(decided).map(Item::delete).collect()
     }
+}
+
+/// A write on the condition that the store still holds what was read, which goes into the journal.
+pub fn conditional(pipeline: &str, run: &str, mut intent: Intent, op: Op, prior: Option<Stored>) -> Write {
+    let mut blob = None;
+    let expect = match prior {
+        // A delete of something already absent needs no condition: it is already so.
+        None if op == Op::Delete => Expect::Anything,
+        None => Expect::Absent,
+        Some(prior) => {
+            let (kept, large) = PriorValue::keep(&prior.value, pipeline, run);
+            blob = large;
+            intent.prior = Some(kept);
+            intent.prior_fingerprint = prior.fingerprint;
+            intent.prior_version = Some(prior.version.clone());
+            Expect::Exactly(prior.version)
+        }
+    };
+    let item = Item { key: intent.key().to_owned(), op, expect };
+    let pointer = Pointer::unset();
+    let (scope, release) = (String::new(), Vec::new());
+    Write { scope, intent, item, stamp: None, missing: false, pointer, blob, release }
 }
 
 fn is_edited(base: &Base, prior: Option<&Stored>) -> bool {

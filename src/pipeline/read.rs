@@ -1,7 +1,7 @@
 //! Reading: the source's listing merged with the baseline (and, where it is cheap, with the store's own listing)
 //! into findings. Streams when everything is sorted, so a run with nothing to do needs no memory to speak of.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde::Deserialize;
 
@@ -14,7 +14,7 @@ use super::{Ask, Pipeline};
 use crate::error::{Error, Fault, Result};
 use crate::record::{Fingerprint, Version};
 use crate::source::{self, Cursors};
-use crate::state::held::Decision;
+use crate::state::held::{Decision, Verdict};
 use crate::state::journal::Change;
 use crate::state::{Report, decode, keys};
 use crate::store::{Listed, What as Ls};
@@ -75,6 +75,7 @@ enum Joined {
 struct Merge<'a> {
     line: &'a Pipeline,
     only: Option<&'a str>,
+    heal: &'a HashSet<String>,
     decisions: &'a HashMap<String, Decision>,
     report: &'a mut Report,
     baseline: Lines,
@@ -117,7 +118,7 @@ impl<'a> Merge<'a> {
         };
         let baseline = Lines::of(line.state.store().clone(), keys::bases(&line.name), Ls::Values);
         let found = Reading::default();
-        Ok(Merge { line, only: ask.only.as_deref(), decisions, report, baseline, joined, found, last: None })
+        Ok(Merge { line, only: ask.only.as_deref(), heal: &ask.heal, decisions, report, baseline, joined, found, last: None })
     }
 
     async fn all(&mut self, mut sightings: Sightings) -> Result<()> {
@@ -180,27 +181,39 @@ impl<'a> Merge<'a> {
             version: &peeked.version,
         });
         self.void_if_overtaken(&sighting.identity, Some(stamp));
-        match detect::sighted(stamp, &sighting.entry.version, known_as, &seen, self.line.drift) {
+        let finding = detect::sighted(stamp, &sighting.entry.version, known_as, &seen, self.line.drift);
+        match finding {
+            Finding::Same if self.heal.contains(&sighting.identity) => {
+                self.push_step(sighting, Action::Change(Change::Update, Why::Drift), stamp, known.as_ref(), seen)?;
+            }
             Finding::Same => self.report.count(&sighting.entry.scope, |counts| counts.unchanged += 1),
             Finding::Drifted(class) => {
                 self.report.warn(format!("{} was {class} in the store and left so, as `drift` says", sighting.identity));
                 self.report.count(&sighting.entry.scope, |counts| counts.unchanged += 1);
             }
-            Finding::Act(action) => {
-                let step = Step {
-                    scope: sighting.entry.scope.to_string(),
-                    identity: sighting.identity,
-                    action,
-                    stamp: Some(stamp),
-                    entry: Some(sighting.entry),
-                    base: known.as_ref().map(base_json).transpose()?,
-                    seen,
-                    after: None,
-                };
-                self.found.steps.push(&step)?;
-            }
+            Finding::Act(action) => self.push_step(sighting, action, stamp, known.as_ref(), seen)?,
         }
         Ok(())
+    }
+
+    fn push_step(
+        &mut self,
+        sighting: Sighting,
+        action: Action,
+        stamp: Fingerprint,
+        known: Option<&Listed>,
+        seen: Seen,
+    ) -> Result<()> {
+        self.found.steps.push(&Step {
+            scope: sighting.entry.scope.to_string(),
+            identity: sighting.identity,
+            action,
+            stamp: Some(stamp),
+            entry: Some(sighting.entry),
+            base: known.map(base_json).transpose()?,
+            seen,
+            after: None,
+        })
     }
 
     fn bad(&mut self, identity: &str, scope: &str, fault: Fault) {
@@ -266,7 +279,9 @@ impl<'a> Merge<'a> {
         if self.decisions.is_empty() {
             return;
         }
-        if self.decisions.get(identity).is_some_and(|decision| decision.stamp != stamp) {
+        let about_the_source = |decision: &&Decision| decision.verdict != Verdict::Adopted;
+        let decision = self.decisions.get(identity).filter(about_the_source);
+        if decision.is_some_and(|decision| decision.stamp != stamp) {
             self.found.void.push(identity.to_owned());
         }
     }

@@ -42,7 +42,7 @@ async fn settle_batch(line: &Pipeline, key: &str, run: &str, batch: u32, open: O
             Some(version) => {
                 count += 1;
                 let pointer = Pointer { run: run.to_owned(), batch, index };
-                items.extend(settle::landed(&line.name, intent, version, pointer)?);
+                items.extend(settle::landed(line, intent, version, pointer)?);
             }
             None => late.push((index, Late::Dropped)),
         }

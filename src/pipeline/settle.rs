@@ -3,6 +3,7 @@
 use super::Pipeline;
 use super::prepare::Write;
 use crate::error::{Fault, Result};
+use crate::queue;
 use crate::record::Version;
 use crate::state::journal::{Exceptions, Intent, Late, OpenBatch, PriorValue};
 use crate::state::{Base, Pointer, Tombstone, item, keys};
@@ -23,10 +24,9 @@ impl<'a> Arrived<'a> {
         Arrived { line, run: run.to_owned(), batch, items: Vec::new(), exceptions: Vec::new(), unknown: Vec::new() }
     }
 
-    pub fn landed(&mut self, write: &Write, version: Option<Version>, release: Vec<Item>) -> Result<()> {
-        self.items.extend(landed(&self.line.name, &write.intent, version, write.pointer.clone())?);
-        let decided = write.intent.decision.is_some();
-        self.items.extend(release.into_iter().filter(|item| !(decided && item.key.starts_with("decision/"))));
+    pub fn landed(&mut self, write: &Write, version: Option<Version>) -> Result<()> {
+        self.items.extend(landed(self.line, &write.intent, version, write.pointer.clone())?);
+        self.items.extend(write.release.iter().cloned());
         Ok(())
     }
 
@@ -63,8 +63,9 @@ impl<'a> Arrived<'a> {
 }
 
 /// State items for one intent that reached the store.
-pub fn landed(pipeline: &str, intent: &Intent, version: Option<Version>, pointer: Pointer) -> Result<Vec<Item>> {
-    let mut items = Vec::with_capacity(2);
+pub fn landed(line: &Pipeline, intent: &Intent, version: Option<Version>, pointer: Pointer) -> Result<Vec<Item>> {
+    let pipeline = &line.name;
+    let mut items = queue::tasks(pipeline, intent, &pointer, line.clock.now())?;
     if !intent.retire {
         match &intent.next {
             Some(next) => {

@@ -101,6 +101,11 @@ pub trait Shape: Send + Sync {
 
     fn absent(&self, prior: &Prior, value: Option<&[u8]>, now: Timestamp) -> Absent;
 
+    /// The key an export uses for one of ours.
+    fn export_key(&self, key: &str) -> String {
+        key.to_owned()
+    }
+
     /// What makes an entry the same as last time: shape version, body version and facts.
     fn stamp(&self, entry: &Entry) -> Fingerprint {
         let facts = entry.facts.as_ref().map(ToString::to_string).unwrap_or_default();

@@ -117,6 +117,24 @@ pub fn parked_item(pipeline: &str, identity: &str) -> String {
     format!("parked/{pipeline}/{identity}")
 }
 
+/// Follow-up work still to be done; one per identity and follow-up, so a newer version replaces an older one.
+pub const QUEUE: &str = "queue/";
+
+pub fn queue(pipeline: &str, then: &str) -> String {
+    format!("queue/{pipeline}/{then}/")
+}
+
+pub fn task(pipeline: &str, then: &str, identity: &str) -> String {
+    format!("queue/{pipeline}/{then}/{identity}")
+}
+
+/// Follow-up work that was given up.
+pub const DEAD: &str = "dead/";
+
+pub fn dead(pipeline: &str, then: &str, identity: &str) -> String {
+    format!("dead/{pipeline}/{then}/{identity}")
+}
+
 /// The part of a key below its prefix.
 pub fn below<'a>(prefix: &str, key: &'a str) -> &'a str {
     key.strip_prefix(prefix).unwrap_or(key)

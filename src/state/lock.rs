@@ -53,6 +53,21 @@ impl Locks {
         }
     }
 
+    /// Whether a lock's holder can be seen from here at all.
+    pub fn are_local(&self) -> bool {
+        match self {
+            Locks::Folder(_) | Locks::Process(_) => true,
+        }
+    }
+
+    /// Clear away what a lock that will not be used again leaves behind.
+    pub fn forget(&self, name: &str) {
+        if let Locks::Folder(folder) = self {
+            // Best effort: a file left behind is empty and harmless.
+            drop(std::fs::remove_file(folder.join(format!("{name}.lock"))));
+        }
+    }
+
     fn lock_file<'a>(path: PathBuf, pipeline: &str) -> Result<Lock<'a>> {
         let doing = || format!("taking the lock {}", path.display());
         if let Some(folder) = path.parent() {

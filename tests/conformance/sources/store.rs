@@ -1,16 +1,16 @@
 //! A store as a source.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use async_trait::async_trait;
 use bytes::Bytes;
-use trueup::error::{Error, Kind, Result};
+use trueup::clock::TestClock;
+use trueup::error::Kind;
 use trueup::record::Fingerprint;
 use trueup::source::store::FromStore;
 use trueup::source::{Event, Source, Versions};
+use trueup::store::faulty::{Faulty, Mishap, Verb};
 use trueup::store::memory::Memory;
-use trueup::store::{Caps, Item, Mode, Outcome, Page, Query, Store, Stored};
+use trueup::store::{Item, Mode, Store};
 
 use super::{Holding, holding, list, seen, source_conforms};
 
@@ -64,43 +64,13 @@ async fn versions_tell_the_content_only_where_every_value_has_a_fingerprint() {
     assert_eq!(source.versions(), Versions::Hint);
 }
 
-/// A store whose connection is lost after some pages.
-struct LostAfter {
-    pages: AtomicUsize,
-    inner: Arc<Memory>,
-}
-
-#[async_trait]
-impl Store for LostAfter {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn caps(&self) -> Caps {
-        self.inner.caps()
-    }
-
-    async fn get(&self, keys: &[&str]) -> Result<Vec<Option<Stored>>> {
-        self.inner.get(keys).await
-    }
-
-    async fn list(&self, query: Query<'_>) -> Result<Page> {
-        let left = self.pages.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
-        left.map_err(|_| Error::new(Kind::Unavailable, "connection lost"))?;
-        self.inner.list(query).await
-    }
-
-    async fn write(&self, items: Vec<Item>, mode: Mode) -> Result<Vec<Result<Outcome>>> {
-        self.inner.write(items, mode).await
-    }
-}
-
 #[tokio::test]
 async fn a_listing_cut_short_proves_nothing() {
     let records: Holding = (0..4_500).map(|n| (format!("{n:04}"), vec![b'x'])).collect();
     let inner = store_of(&records, true).await;
     for pages in 0..4 {
-        let store = LostAfter { pages: AtomicUsize::new(pages), inner: inner.clone() };
+        let store = Faulty::new(inner.clone(), TestClock::at("2026-01-01T00:00:00Z", 1));
+        store.at_verb(Verb::List, pages as u64 + 1, Mishap::Reject);
         let source = FromStore::new(Arc::new(store), String::new());
         match (pages, list(&source).await) {
             (0, listed) => assert_eq!(listed.unwrap_err().kind(), Kind::Unavailable),

@@ -1,0 +1,343 @@
+//! Undo: the reverse of a run, itself a run. Values come from the journal; a key that somebody changed since is held,
+//! not overwritten; what was undone stays pinned, so that the next tick does not redo what a person undid.
+
+use serde::{Deserialize, Serialize};
+
+use super::apply::{Applied, Applier};
+use super::decide::count_held;
+use super::guard::{self, Holds, Population};
+use super::plan::{PlanId, Steps};
+use super::prepare::{Prepare, Ready, Write, conditional, number};
+use super::preview::{Held, Keyed, Preview, Update};
+use super::{Ask, Pipeline, recover};
+use crate::clock::rfc3339_ms;
+use crate::error::{Error, Kind, Result};
+use crate::record::Fingerprint;
+use crate::state::held::{Decision, Header, HeldItem, Verdict};
+use crate::state::journal::{Change, Exceptions, Intent, PriorBase};
+use crate::state::{Report, item, keys};
+use crate::store::{Item, Op, Query, Stored};
+
+/// One change to be reversed: its place in the journal, and what reversing it means.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Reverse {
+    batch: u32,
+    index: u32,
+    identity: String,
+    key: String,
+    change: Change,
+    scope: String,
+    stamp: Option<Fingerprint>,
+}
+
+impl Reverse {
+    fn held(&self, rule: &str, foreign: bool) -> HeldItem {
+        HeldItem {
+            identity: self.identity.clone(),
+            key: self.key.clone(),
+            change: self.change,
+            rule: rule.to_owned(),
+            scope: self.scope.clone(),
+            stamp: self.stamp,
+            foreign,
+        }
+    }
+}
+
+struct Plan {
+    steps: Steps,
+    held: Vec<HeldItem>,
+    reverses: Vec<(Change, String)>,
+}
+
+impl Pipeline {
+    /// Reverse a run. `approved` = a person has seen what the guard would hold.
+    pub async fn undo(&self, run: &str, ask: &Ask, approved: bool) -> Result<Report> {
+        let _lock = self.locks.acquire(&self.name)?;
+        recover::recover(self).await?;
+        self.undoable(run).await?;
+        let mut report = self.begin(ask.trigger).await?;
+        report.undoes = Some(run.to_owned());
+        if let Err(error) = self.reverse(run, ask, approved, &mut report).await {
+            report.fail(&error);
+        }
+        self.follow_up(ask, &mut report).await;
+        self.end(&mut report).await?;
+        Ok(report)
+    }
+
+    /// What undoing a run would do. Writes nothing.
+    pub async fn preview_undo(&self, run: &str) -> Result<Preview> {
+        self.undoable(run).await?;
+        let plan = self.plan_undo(run, false).await?;
+        let mut preview = Preview { id: plan_id(self, run, &plan), pipeline: self.name.clone(), ..Preview::default() };
+        for (change, key) in plan.reverses {
+            match change {
+                Change::Add => preview.add.push(Keyed { key }),
+                Change::Update => preview.update.push(Update { key, why: "undo", diff: None }),
+                Change::Delete => preview.delete.push(Keyed { key }),
+            }
+        }
+        for held in plan.held {
+            preview.held.push(Held { key: held.key, change: held.change, rule: held.rule });
+        }
+        preview.writes = (preview.add.len() + preview.update.len() + preview.delete.len()) as u64;
+        Ok(preview)
+    }
+
+    async fn undoable(&self, run: &str) -> Result<()> {
+        let report = Pipeline::find_run(&self.state, run).await?;
+        if report.pipeline != self.name {
+            return Err(Error::bug(format!("run {run} belongs to {}", report.pipeline)));
+        }
+        let kept: Option<u64> = self.state.read(&keys::weight(&self.name, run)).await?;
+        if kept.is_none() && report.writes > 0 {
+            return Err(Error::new(Kind::NotFound, format!("what run {run} changed is no longer kept"))
+                .remedy_is("Raise `journal = { keep, max }` to be able to undo for longer."));
+        }
+        Ok(())
+    }
+
+    async fn reverse(&self, run: &str, ask: &Ask, approved: bool, report: &mut Report) -> Result<()> {
+        let mut plan = self.plan_undo(run, approved).await?;
+        for held in &plan.held {
+            count_held(report, held, true);
+        }
+        ask.progress.step(&self.name, "undoing", Some(plan.steps.len()));
+        let preparer = Reverser { line: self, run, undo_run: report.id.clone() };
+        let mut applier = Applier::new(self, ask, preparer, report);
+        let outcome = applier.all(&mut plan.steps).await;
+        let applied = applier.applied;
+        self.keep_undo_held(run, plan, applied, report).await?;
+        outcome
+    }
+
+    async fn keep_undo_held(&self, run: &str, mut plan: Plan, applied: Applied, report: &mut Report) -> Result<()> {
+        if applied.journal_bytes > 0 {
+            self.state.put(&keys::weight(&self.name, &report.id), &applied.journal_bytes).await?;
+        }
+        // What turned out to be changed since brings its own scan along: there is no source that was scanned.
+        for held in applied.held {
+            plan.held.push(held);
+        }
+        let id = plan_id(self, run, &plan);
+        report.plan = Some(id.clone());
+        fill_scanned(report);
+        if plan.held.is_empty() {
+            return self.state.nothing_held(&self.name, run).await;
+        }
+        let header = Header {
+            plan: id,
+            pipeline: self.name.clone(),
+            since: rfc3339_ms(self.clock.now()),
+            run: report.id.clone(),
+            undo: Some(run.to_owned()),
+        };
+        self.state.hold(&header, &plan.held).await
+    }
+
+    /// Read the run's journal backwards into steps, and let the guard judge the whole.
+    async fn plan_undo(&self, run: &str, approved: bool) -> Result<Plan> {
+        let mut batches = self.state.keys(&keys::journal_of(&self.name, run)).await?;
+        batches.reverse();
+        let mut reverses = Vec::new();
+        for key in batches {
+            let number = keys::below(&keys::journal_of(&self.name, run), &key).parse().unwrap_or(u32::MAX);
+            let intents: Vec<Intent> = self.state.read(&key).await?.unwrap_or_default();
+            let late: Exceptions =
+                self.state.read(&keys::outcomes(&self.name, run, number)).await?.unwrap_or_default();
+            for (index, intent) in (0u32..).zip(&intents).collect::<Vec<_>>().into_iter().rev() {
+                if !late.iter().any(|(other, _)| *other == index) {
+                    reverses.push(reverse_of(number, index, intent));
+                }
+            }
+        }
+        let holds = if approved { Holds::default() } else { self.judge_undo(&reverses).await? };
+        divide(reverses, &holds)
+    }
+
+    async fn judge_undo(&self, reverses: &[Reverse]) -> Result<Holds> {
+        let count = |change| reverses.iter().filter(|one| one.change == change).count() as u64;
+        let (updates, deletes) = (count(Change::Update), count(Change::Delete));
+        if updates + deletes == 0 {
+            return Ok(Holds::default());
+        }
+        let known = self.count_known().await?;
+        Ok(guard::judge(&self.guard, Population { known, updates, deletes }))
+    }
+
+    async fn count_known(&self) -> Result<u64> {
+        let prefix = keys::bases(&self.name);
+        let mut known = 0;
+        let mut after: Option<String> = None;
+        loop {
+            let page = self.state.store().list(Query { after: after.as_deref(), ..Query::keys(&prefix) }).await?;
+            known += page.items.len() as u64;
+            after = page.items.last().map(|line| line.key.clone());
+            if !page.more {
+                return Ok(known);
+            }
+        }
+    }
+}
+
+fn reverse_of(batch: u32, index: u32, intent: &Intent) -> Reverse {
+    let change = match (intent.change, &intent.prior) {
+        (Change::Delete, _) => Change::Add,
+        (Change::Add | Change::Update, None) => Change::Delete,
+        (Change::Add | Change::Update, Some(_)) => Change::Update,
+    };
+    let base = intent.next.as_ref().or(intent.prior_base.as_ref()).map(|known| &known.base);
+    Reverse {
+        batch,
+        index,
+        identity: intent.identity.clone(),
+        key: intent.key().to_owned(),
+        change,
+        scope: base.map(|base| base.scope.clone()).unwrap_or_default(),
+        stamp: intent.next.as_ref().map(|next| next.stamp),
+    }
+}
+
+fn divide(reverses: Vec<Reverse>, holds: &Holds) -> Result<Plan> {
+    let mut plan = Plan { steps: Steps::default(), held: Vec::new(), reverses: Vec::new() };
+    for one in reverses {
+        let rule = match one.change {
+            Change::Add => None,
+            Change::Update => holds.updates.as_deref(),
+            Change::Delete => holds.deletes.as_deref(),
+        };
+        match rule {
+            Some(rule) => plan.held.push(one.held(rule, false)),
+            None => {
+                plan.steps.push(&one)?;
+                plan.reverses.push((one.change, one.key));
+            }
+        }
+    }
+    Ok(plan)
+}
+
+fn plan_id(line: &Pipeline, run: &str, plan: &Plan) -> String {
+    let mut id = PlanId::of(&format!("{} undo {run}", line.name));
+    for held in &plan.held {
+        id.add(&held.identity, held.change, held.stamp, None);
+    }
+    if id.is_empty() {
+        for (change, key) in &plan.reverses {
+            id.add(key, *change, None, None);
+        }
+    }
+    id.finish()
+}
+
+/// An undo scans no source: its items are what it reversed.
+fn fill_scanned(report: &mut Report) {
+    let fill = |counts: &mut crate::state::Counts| {
+        let ended = counts.added + counts.updated + counts.unchanged + counts.skipped + counts.failed;
+        counts.scanned = ended + counts.held_by.add + counts.held_by.update;
+    };
+    fill(&mut report.counts);
+    report.groups.values_mut().for_each(fill);
+}
+
+/// Turns journal places into the writes that reverse them.
+struct Reverser<'a> {
+    line: &'a Pipeline,
+    run: &'a str,
+    undo_run: String,
+}
+
+impl Prepare for Reverser<'_> {
+    type Step = Reverse;
+
+    fn is_delete(step: &Reverse) -> bool {
+        step.change == Change::Delete
+    }
+
+    async fn batch(&self, batch: u32, steps: Vec<Reverse>) -> Result<Vec<Ready>> {
+        let keys: Vec<&str> = steps.iter().map(|step| step.key.as_str()).collect();
+        let stored = if keys.is_empty() { Vec::new() } else { self.line.store.get(&keys).await? };
+        let mut loaded: Option<(u32, Vec<Intent>)> = None;
+        let mut ready = Vec::with_capacity(steps.len());
+        for (step, stored) in steps.iter().zip(stored) {
+            if loaded.as_ref().is_none_or(|(number, _)| *number != step.batch) {
+                let key = keys::journal(&self.line.name, self.run, step.batch);
+                loaded = Some((step.batch, self.line.state.read(&key).await?.unwrap_or_default()));
+            }
+            let intent = loaded.as_ref().and_then(|(_, intents)| intents.get(step.index as usize));
+            let intent = intent.ok_or_else(|| Error::new(Kind::Corrupt, "the journal changed while it was read"))?;
+            ready.push(self.one(step, intent, stored).await?);
+        }
+        number(&self.undo_run, batch, &mut ready);
+        Ok(ready)
+    }
+}
+
+impl Reverser<'_> {
+    async fn one(&self, step: &Reverse, intent: &Intent, stored: Option<Stored>) -> Result<Ready> {
+        let now = stored.as_ref().map(|stored| Fingerprint::of(&stored.value));
+        if now != intent.bytes {
+            return Ok(Ready::Held(step.held("changed since by somebody else", true)));
+        }
+        let (op, bytes) = match &intent.prior {
+            None => (Op::Delete, None),
+            Some(prior) => {
+                let value = prior.load(&self.line.state, &self.line.name, self.run).await?;
+                let bytes = Fingerprint::of(&value);
+                (Op::Put { value, fingerprint: intent.prior_fingerprint }, Some(bytes))
+            }
+        };
+        // Reversing an undo lifts its pin; reversing anything else pins what the source still says.
+        let redo = intent.decision.is_some();
+        let decision = Decision { verdict: Verdict::Undone, stamp: step.stamp, run: self.run.to_owned() };
+        let reversed = Intent {
+            identity: intent.identity.clone(),
+            change: step.change,
+            key: intent.key.clone(),
+            bytes,
+            // The baseline goes back to what it was before the run.
+            next: intent.prior_base.clone(),
+            prior: None,
+            prior_fingerprint: None,
+            prior_version: None,
+            prior_base: known_now(intent, stored.as_ref()),
+            retire: intent.retire,
+            then: self.line.follow_ups(),
+            decision: (!redo).then_some(decision),
+        };
+        let pin = keys::decision(&self.line.name, &intent.identity);
+        let release = if redo { vec![Item::delete(pin)] } else { Vec::new() };
+        let write = conditional(&self.line.name, &self.undo_run, reversed, op, stored);
+        Ok(Ready::Write(Box::new(Write { scope: step.scope.clone(), stamp: step.stamp, release, ..write })))
+    }
+}
+
+/// What the baseline says now: what the run left there.
+fn known_now(intent: &Intent, stored: Option<&Stored>) -> Option<PriorBase> {
+    let mut known = intent.next.clone()?;
+    if let Some(stored) = stored {
+        known.base.version = stored.version.clone();
+    }
+    Some(known)
+}
+
+/// Take over foreign keys: the next pass may overwrite them.
+impl Pipeline {
+    pub async fn adopt(&self, keys_wanted: &[String]) -> Result<Vec<String>> {
+        let Some(header) = self.state.held_header(&self.name, crate::state::held::SYNC).await? else {
+            return Ok(Vec::new());
+        };
+        let held = self.state.held_items(&header).await?;
+        let foreign = held.iter().filter(|held| held.foreign && keys_wanted.contains(&held.key));
+        let mut adopted = Vec::new();
+        let mut items = Vec::new();
+        for held in foreign {
+            let decision = Decision { verdict: Verdict::Adopted, stamp: held.stamp, run: header.run.clone() };
+            items.push(item(keys::decision(&self.name, &held.identity), &decision)?);
+            adopted.push(held.key.clone());
+        }
+        self.state.commit_in_parts(items).await?;
+        Ok(adopted)
+    }
+}
