@@ -37,6 +37,7 @@ mod render;
 mod scopes;
 mod settle;
 mod sightings;
+mod stock;
 pub mod undo;
 pub mod why;
 
@@ -48,6 +49,8 @@ pub struct Pipeline {
     pub shape: Arc<dyn Shape>,
     pub store: SharedStore,
     pub state: State,
+    /// Where the baseline is read when it is not the state's own: a first look that writes nothing.
+    pub baseline: Option<SharedStore>,
     pub locks: Arc<Locks>,
     pub clock: SharedClock,
     pub guard: Guard,
@@ -161,7 +164,12 @@ impl Pipeline {
     }
 
     async fn pass(&self, ask: &Ask, report: &mut Report) -> Result<()> {
-        let past = decide::past(self, ask).await?;
+        let informed = stock::inform(self, ask, true).await?;
+        informed.line.pass_informed(ask, informed.expired, report).await
+    }
+
+    async fn pass_informed(&self, ask: &Ask, expired: Vec<String>, report: &mut Report) -> Result<()> {
+        let past = decide::past(self, ask, expired).await?;
         let cursors = if ask.full { Cursors::new() } else { self.cursors().await? };
 
         ask.progress.step(&self.name, "reading", None);
@@ -182,6 +190,11 @@ impl Pipeline {
         report.requests = self.source.requests();
         finish::finish(self, ask, &past, plan, applied, report).await?;
         outcome
+    }
+
+    /// Whether documents are kept until they are exported.
+    fn keeps_bodies(&self) -> bool {
+        self.shape.exports_body() && self.then.iter().any(|then| matches!(then.effect, queue::Effect::Export(_)))
     }
 
     /// The names of the follow-up work every change calls for.

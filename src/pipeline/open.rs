@@ -57,6 +57,7 @@ impl Pipeline {
             shape: shape(&spec.shape, &spec.from),
             store,
             state: memory.state.clone(),
+            baseline: None,
             locks: memory.locks.clone(),
             clock,
             guard: spec.guard,

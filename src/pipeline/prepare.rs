@@ -8,11 +8,12 @@ use futures::stream::{self, StreamExt};
 use super::decide::held_item;
 use super::parked::Parked;
 use super::plan::{Action, Step};
+use super::render::Drawn;
 use super::{Pipeline, render};
 use crate::config::Heal;
 use crate::error::{Error, Fault, Kind, Result};
-use crate::record::{Entry, Fingerprint, Version};
-use crate::shape::{Absent, Existing, Output, Rendered};
+use crate::record::{Body, Entry, Fingerprint, Version};
+use crate::shape::{Absent, Existing, Output, Reconciled, Rendered};
 use crate::state::held::{Decision, HeldItem, Verdict};
 use crate::state::journal::{Change, Intent, PriorBase, PriorValue};
 use crate::state::{Base, Pointer, keys};
@@ -28,6 +29,8 @@ pub enum Ready {
     Parked { entry: String, parked: Parked },
     Failed { scope: String, fault: Fault },
     Held(HeldItem),
+    /// Something a person should know; nothing comes of it.
+    Remark(String),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +50,8 @@ pub struct Write {
     pub pointer: Pointer,
     /// Large prior values, written before the intent that names them.
     pub blob: Option<Item>,
+    /// The document itself, for an export that must not ask the source again; written along with the intent.
+    pub body: Option<Item>,
     /// State items that go along when it lands.
     pub release: Vec<Item>,
 }
@@ -99,9 +104,18 @@ pub struct Preparer<'a> {
     pub parked: &'a HashMap<String, Parked>,
 }
 
+/// A value on its way, before it is known what is there.
+struct Draft {
+    step: Step,
+    output: Output,
+    entry: Entry,
+    body: Option<Body>,
+    remark: Option<String>,
+}
+
 /// A step after rendering, before its prior value is known.
 enum Drafted {
-    Put(Step, Output, Entry),
+    Put(Box<Draft>),
     Delete(Step),
     Done(Ready),
 }
@@ -126,10 +140,11 @@ impl Prepare for Preparer<'_> {
                     let prior = priors.remove(&step.key(self.line.shape.key_prefix())?);
                     ready.push(self.delete(step, prior)?);
                 }
-                Drafted::Put(step, output, entry) => {
-                    ready.extend(self.retire(&step, &output, &mut priors)?);
-                    let prior = priors.remove(&output.key);
-                    ready.push(self.put(step, output, entry, prior)?);
+                Drafted::Put(draft) => {
+                    ready.extend(self.retire(&draft.step, &draft.output, &mut priors)?);
+                    let prior = priors.remove(&draft.output.key);
+                    ready.extend(draft.remark.as_ref().map(|text| remark(&draft.entry, text)));
+                    self.put(*draft, prior, &mut ready)?;
                 }
             }
         }
@@ -146,12 +161,19 @@ impl Preparer<'_> {
             Action::Change(Change::Update, super::plan::Why::Absent) => self.draft_absent(step).await,
             Action::Restamp if step.after.is_some() => Drafted::Done(self.known_same(&step)),
             Action::Change(..) | Action::Restamp => match render::render(self.line, &step).await {
-                Ok((Rendered::Put(output), entry)) => Drafted::Put(step, output, entry),
-                Ok((Rendered::Keep(_), entry)) => Drafted::Done(self.keep(&step, &entry)),
-                Ok((Rendered::Skip(why), entry)) => Drafted::Done(park(&step, &entry, why)),
-                Ok((Rendered::NeedBody, _)) => failed(&step, &Error::bug("a body was never given")),
+                Ok(drawn) => self.drafted(step, drawn),
                 Err(error) => failed(&step, &error),
             },
+        }
+    }
+
+    fn drafted(&self, step: Step, drawn: Drawn) -> Drafted {
+        let Drawn { rendered, entry, body, remark } = drawn;
+        match rendered {
+            Rendered::Put(output) => Drafted::Put(Box::new(Draft { step, output, entry, body, remark })),
+            Rendered::Keep(_) => Drafted::Done(self.keep(&step, &entry)),
+            Rendered::Skip(why) => Drafted::Done(park(&step, &entry, why)),
+            Rendered::NeedBody => failed(&step, &Error::bug("a body was never given")),
         }
     }
 
@@ -174,7 +196,7 @@ impl Preparer<'_> {
         match self.mark_absent(&step).await {
             Ok(Some(output)) => {
                 let entry = Entry::new(step.identity.clone(), &step.scope.as_str().into(), "");
-                Drafted::Put(step, output, entry)
+                Drafted::Put(Box::new(Draft { step, output, entry, body: None, remark: None }))
             }
             Ok(None) => {
                 let scope = step.scope;
@@ -223,9 +245,10 @@ impl Preparer<'_> {
         for draft in drafts {
             match draft {
                 Drafted::Delete(step) => wanted.push(step.key(self.line.shape.key_prefix())?),
-                Drafted::Put(step, output, _) => {
+                Drafted::Put(draft) => {
+                    let Draft { step, output, .. } = &**draft;
                     wanted.extend(Self::old_keys(step, output)?);
-                    if step.base.is_some() || self.may_replace(&step.identity) {
+                    if step.base.is_some() || (self.may_replace(&step.identity) && !self.is_accounted_for()) {
                         wanted.push(output.key.clone());
                     }
                 }
@@ -246,12 +269,66 @@ impl Preparer<'_> {
         self.line.shape.existing() != Existing::Hold || self.line.adopt || adopted()
     }
 
-    fn put(&self, step: Step, output: Output, entry: Entry, prior: Option<Stored>) -> Result<Ready> {
+    /// Stock was taken of a store that shows its keys late: what was not in it is new, and looking again tells less.
+    fn is_accounted_for(&self) -> bool {
+        self.line.shape.recalls() && !self.line.store.caps().strong_read
+    }
+
+    fn put(&self, draft: Draft, prior: Option<Stored>, ready: &mut Vec<Ready>) -> Result<()> {
+        let Draft { step, output, entry, body, .. } = draft;
         let known = step.base()?;
-        // Absence has a stamp of its own: the shape's mark, not the source's.
-        let stamp = if step.entry.is_some() { self.line.shape.stamp(&entry) } else { output.fingerprint };
+        if let Some((_, base)) = &known
+            && base.key(&step.identity) == output.key
+            && self.is_in_place(&step, base, &output, prior.as_ref())
+        {
+            let stamp = self.stamp(&step, &entry, &output);
+            let next = self.next(&step, &entry, &output);
+            ready.push(self.restamp(&step, base, &next, stamp, prior)?);
+            return Ok(());
+        }
+        let output = match &prior {
+            None => output,
+            Some(stored) => {
+                let before = known.as_ref().map(|(_, base)| base.prior(&step.identity));
+                let now = self.line.clock.now();
+                match self.line.shape.reconcile(output, &stored.value, before.as_ref(), now) {
+                    Reconciled::Keep(output) => {
+                        ready.push(self.adopt(&step, &entry, &output, stored)?);
+                        return Ok(());
+                    }
+                    Reconciled::Write(output, note) => {
+                        ready.extend(note.map(|text| remark(&entry, &text)));
+                        output
+                    }
+                }
+            }
+        };
+        ready.push(self.change(step, output, &entry, body, prior, known)?);
+        Ok(())
+    }
+
+    /// What is there says the same: it is ours from now on, as it is.
+    fn adopt(&self, step: &Step, entry: &Entry, output: &Output, stored: &Stored) -> Result<Ready> {
+        let bytes = Fingerprint::of(&stored.value);
+        let base = Base {
+            version: stored.version.clone(),
+            bytes: (bytes != output.fingerprint).then_some(bytes),
+            ..self.next(step, entry, output)
+        };
+        let mut items = vec![base.item(&self.line.name, &step.identity, self.stamp(step, entry, output))?];
+        items.extend(self.release(step));
+        Ok(Ready::Settled { scope: step.scope.clone(), how: Settled::Unchanged, items })
+    }
+
+    /// Absence has a stamp of its own: the shape's mark, not the source's.
+    fn stamp(&self, step: &Step, entry: &Entry, output: &Output) -> Fingerprint {
+        if step.entry.is_some() { self.line.shape.stamp(entry) } else { output.fingerprint }
+    }
+
+    /// What the baseline becomes.
+    fn next(&self, step: &Step, entry: &Entry, output: &Output) -> Base {
         let bytes = Fingerprint::of(&output.value);
-        let next = Base {
+        Base {
             version: Version(String::new()),
             fingerprint: output.fingerprint,
             bytes: (bytes != output.fingerprint).then_some(bytes),
@@ -260,12 +337,20 @@ impl Preparer<'_> {
             key: (output.key != step.identity).then(|| output.key.clone()),
             carry: output.carry.clone(),
             written: Pointer::unset(),
-        };
+        }
+    }
+
+    fn change(
+        &self,
+        step: Step,
+        output: Output,
+        entry: &Entry,
+        body: Option<Body>,
+        prior: Option<Stored>,
+        known: Option<(Fingerprint, Base)>,
+    ) -> Result<Ready> {
+        let (stamp, next) = (self.stamp(&step, entry, &output), self.next(&step, entry, &output));
         if let Some((_, base)) = &known {
-            let same_key = base.key(&step.identity) == output.key;
-            if same_key && self.is_in_place(&step, base, &output, prior.as_ref()) {
-                return self.restamp(&step, base, &next, stamp, prior);
-            }
             if let Some(held) = self.edited(&step, base, prior.as_ref())? {
                 return Ok(Ready::Held(held));
             }
@@ -274,6 +359,7 @@ impl Preparer<'_> {
             let items = vec![base.item(&self.line.name, &step.identity, stamp)?];
             return Ok(Ready::Settled { scope: step.scope, how: Settled::Unchanged, items });
         }
+        let bytes = Fingerprint::of(&output.value);
         let change = if known.is_some() || prior.is_some() { Change::Update } else { Change::Add };
         let op = Op::Put { value: output.value, fingerprint: Some(output.fingerprint) };
         let intent = Intent {
@@ -282,7 +368,13 @@ impl Preparer<'_> {
             next: Some(PriorBase { stamp, base: next }),
             ..self.intent(&step, &output.key, known)
         };
-        Ok(self.write(&step, intent, op, prior))
+        let waits = body.filter(|_| self.line.keeps_bodies());
+        let body = waits.map(|body| waiting_body(&self.line.name, &step.identity, &body));
+        let mut ready = self.write(&step, intent, op, prior);
+        if let Ready::Write(write) = &mut ready {
+            write.body = body;
+        }
+        Ok(ready)
     }
 
     /// The store already holds what would be written, and we know it.
@@ -342,7 +434,11 @@ impl Preparer<'_> {
     fn write(&self, step: &Step, intent: Intent, op: Op, prior: Option<Stored>) -> Ready {
         let release = if intent.retire { Vec::new() } else { self.release(step) };
         let missing = matches!(step.action, Action::Change(Change::Update, super::plan::Why::Absent));
-        let write = conditional(&self.line.name, self.run, intent, op, prior);
+        let mut write = conditional(&self.line.name, self.run, intent, op, prior);
+        // A look before the write proves nothing where reads are late; what the shape owns is simply written.
+        if self.is_accounted_for() && self.may_replace(&step.identity) {
+            write.item.expect = Expect::Anything;
+        }
         Ready::Write(Box::new(Write { scope: step.scope.clone(), stamp: step.stamp, missing, release, ..write }))
     }
 
@@ -401,11 +497,21 @@ pub fn conditional(pipeline: &str, run: &str, mut intent: Intent, op: Op, prior:
     let item = Item { key: intent.key().to_owned(), op, expect };
     let pointer = Pointer::unset();
     let (scope, release) = (String::new(), Vec::new());
-    Write { scope, intent, item, stamp: None, missing: false, pointer, blob, release }
+    Write { scope, intent, item, stamp: None, missing: false, pointer, blob, body: None, release }
 }
 
 fn is_edited(base: &Base, prior: Option<&Stored>) -> bool {
     prior.is_some_and(|prior| prior.version != base.version && Fingerprint::of(&prior.value) != base.bytes_hash())
+}
+
+fn remark(entry: &Entry, text: &str) -> Ready {
+    Ready::Remark(format!("{}: {text}", entry.id))
+}
+
+/// A document in the state, until its export is done. The fingerprint tells which version of it this is.
+fn waiting_body(pipeline: &str, identity: &str, body: &Body) -> Item {
+    let version = Fingerprint::of(body.version.as_bytes());
+    Item::put(keys::body(pipeline, identity), body.bytes.clone()).with_fingerprint(version)
 }
 
 fn park(step: &Step, entry: &Entry, why: String) -> Ready {

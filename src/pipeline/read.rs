@@ -116,7 +116,7 @@ impl<'a> Merge<'a> {
             (true, Some(prefix)) => Joined::InOrder(Lines::of(line.store.clone(), prefix, Ls::Keys)),
             (true, None) => Joined::ByKey(by_key(line).await?),
         };
-        let baseline = Lines::of(line.state.store().clone(), keys::bases(&line.name), Ls::Values);
+        let baseline = Lines::of(line.baseline.as_ref().unwrap_or(line.state.store()).clone(), keys::bases(&line.name), Ls::Values);
         let found = Reading::default();
         Ok(Merge { line, only: ask.only.as_deref(), heal: &ask.heal, decisions, report, baseline, joined, found, last: None })
     }
