@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::git::Selection;
 use super::model::{From, Heal, Limit, Pipeline, Place, ShapeSpec, StoreSpec, Then};
 use super::article::OnEdit;
 use super::redact;
@@ -62,13 +63,27 @@ fn source(from: &From, base: &Path) -> Value {
             })),
             "timeout": millis(spec.timeout),
         }),
+        From::Git(spec) => json!({"git": spec.shown, "files": files(&spec.files, base)}),
+        From::Github(spec) => {
+            json!({"github": [spec.owner, spec.name], "api": spec.api, "files": files(&spec.files, base)})
+        }
         From::Store { store: from, prefix } => json!({"store": store(from, base), "prefix": prefix}),
     }
+}
+
+fn files(files: &Selection, base: &Path) -> Value {
+    json!({
+        "branch": files.branch,
+        "include": files.include,
+        "exclude": files.exclude,
+        "token": files.token.as_ref().map(|reference| secret(reference, base)),
+    })
 }
 
 fn shape(shape: &ShapeSpec) -> Value {
     match shape {
         ShapeSpec::Raw => json!("raw"),
+        ShapeSpec::Policy => json!("policy"),
         ShapeSpec::Article(spec) => json!({"article": {
             "on_edit": match spec.on_edit {
                 OnEdit::Keep => "keep",

@@ -14,6 +14,7 @@ mod check;
 mod digest;
 mod document;
 mod follow;
+mod git;
 mod interpolate;
 mod locate;
 mod model;
@@ -30,6 +31,7 @@ mod unbuilt;
 pub mod values;
 
 pub use article::{ArticleSpec, KeyTemplate, Named, OnEdit, Retention};
+pub use git::{GitSpec, GithubSpec, Selection};
 pub use model::*;
 pub use rss::{FEED_TIMEOUT, FeedSpec, PreviewSpec, RssSpec};
 pub use locate::suggestion;
@@ -52,7 +54,7 @@ const TOP_KEYS: Keys = &["state", "stores", "pipelines"];
 const STATE_KEYS: Keys = &["store"];
 
 /// Every table and the keys it knows, for the test that holds the documentation to them.
-pub const KEYS: [(&str, &[&str]); 17] = [
+pub const KEYS: [(&str, &[&str]); 19] = [
     ("top", TOP_KEYS),
     ("state", STATE_KEYS),
     ("store s3", store::S3_KEYS),
@@ -62,6 +64,8 @@ pub const KEYS: [(&str, &[&str]); 17] = [
     ("journal", pipeline::JOURNAL_KEYS),
     ("from files", source::FILES_KEYS),
     ("from store", source::STORE_KEYS),
+    ("from git", git::GIT_KEYS),
+    ("from github", git::GITHUB_KEYS),
     ("from rss", rss::RSS_KEYS),
     ("from rss preview", rss::PREVIEW_KEYS),
     ("as article", article::ARTICLE_KEYS),

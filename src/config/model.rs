@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::article::ArticleSpec;
+use super::git::{GitSpec, GithubSpec};
 use super::rss::RssSpec;
 use crate::secret::{Secret, SecretRef};
 
@@ -79,12 +80,15 @@ pub enum From {
     Files { folder: PathBuf, include: Vec<String>, exclude: Vec<String> },
     Store { store: StoreSpec, prefix: String },
     Rss(RssSpec),
+    Git(GitSpec),
+    Github(GithubSpec),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ShapeSpec {
     Raw,
     Article(ArticleSpec),
+    Policy,
 }
 
 /// What is done with each change once it is in the store.

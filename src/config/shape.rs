@@ -14,8 +14,11 @@ struct ShapeKind {
     read: fn(Option<&Field<'_>>) -> Option<ShapeSpec>,
 }
 
-const KINDS: [ShapeKind; 2] =
-    [ShapeKind { name: "article", read: article::read }, ShapeKind { name: "raw", read: raw }];
+const KINDS: [ShapeKind; 3] = [
+    ShapeKind { name: "article", read: article::read },
+    ShapeKind { name: "policy", read: policy },
+    ShapeKind { name: "raw", read: raw },
+];
 
 const EXPECTED: &str = "a shape such as \"raw\"";
 
@@ -47,9 +50,19 @@ fn raw(settings: Option<&Field<'_>>) -> Option<ShapeSpec> {
     Some(ShapeSpec::Raw)
 }
 
+fn policy(settings: Option<&Field<'_>>) -> Option<ShapeSpec> {
+    if let Some(field) = settings {
+        field.table(&[], "an empty table: policy has no settings")?;
+    }
+    Some(ShapeSpec::Policy)
+}
+
 /// Whether the keys two shapes write can never be the same. `raw` writes whatever the source names.
 pub fn disjoint(one: &ShapeSpec, other: &ShapeSpec) -> bool {
     match (one, other) {
-        (ShapeSpec::Raw | ShapeSpec::Article(_), ShapeSpec::Raw | ShapeSpec::Article(_)) => false,
+        (
+            ShapeSpec::Raw | ShapeSpec::Article(_) | ShapeSpec::Policy,
+            ShapeSpec::Raw | ShapeSpec::Article(_) | ShapeSpec::Policy,
+        ) => false,
     }
 }

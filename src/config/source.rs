@@ -6,6 +6,7 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
 use super::locate::suggestion;
 use super::model::From;
+use super::git;
 use super::rss;
 use super::reader::{Base, Field, Keys, Reader, listed, repeated};
 use super::store::{self, Stores};
@@ -23,8 +24,10 @@ struct SourceKind {
     read: fn(&Reader<'_>, &Around<'_>) -> Option<From>,
 }
 
-const KINDS: [SourceKind; 3] = [
+const KINDS: [SourceKind; 5] = [
     SourceKind { name: "files", keys: FILES_KEYS, read: files },
+    SourceKind { name: "git", keys: git::GIT_KEYS, read: git::read_git },
+    SourceKind { name: "github", keys: git::GITHUB_KEYS, read: git::read_github },
     SourceKind { name: "rss", keys: rss::RSS_KEYS, read: rss::read },
     SourceKind { name: "store", keys: STORE_KEYS, read: store_source },
 ];
@@ -72,7 +75,7 @@ fn files(reader: &Reader<'_>, around: &Around<'_>) -> Option<From> {
     Some(From::Files { folder, include, exclude })
 }
 
-fn patterns(field: &Field<'_>) -> Vec<String> {
+pub fn patterns(field: &Field<'_>) -> Vec<String> {
     let mut patterns = Vec::new();
     for item in field.list_or_one() {
         let Some(pattern) = item.text("glob patterns such as \"**/*.md\"") else { continue };

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::clock::rfc3339_ms;
 use crate::error::{Error, Result};
-use crate::record::Entry;
+use crate::record::{Entry, Fingerprint};
 
 mod entry;
 mod title;
@@ -89,7 +89,7 @@ impl Policy {
         Policy { waiting }
     }
 
-    fn row(&self, input: &Input<'_>, title: String) -> Result<Output> {
+    fn row(&self, input: &Input<'_>, title: String, sha: String) -> Result<Output> {
         let mut until = None;
         let mut fields = Deprecated::default();
         if let Some(carry) = input.prior.and_then(|prior| Carry::of(prior.carry.as_ref())) {
@@ -108,7 +108,7 @@ impl Policy {
             title,
             status: Status::Active,
             last_updated: rfc3339_ms(input.now),
-            sha: input.entry.version.to_ascii_lowercase(),
+            sha,
             path: input.entry.id.clone(),
             fields,
         };
@@ -149,14 +149,16 @@ fn fault(entry: &Entry, name: &str) -> Option<String> {
     if let Some(fault) = entry::path_fault(&entry.id) {
         return Some(fault.to_owned());
     }
-    if !entry::is_sha(&entry.version) {
-        return Some("its version is not a SHA in hex".to_owned());
-    }
     match entry.size {
         Some(0) => Some(EMPTY.to_owned()),
         Some(size) if size > BODY_BYTES_MAX => Some(too_large(size)),
         _ => None,
     }
+}
+
+/// The source's own SHA; where it has none (a folder has times), the SHA-256 of the document.
+fn sha(entry: &Entry, body: &[u8]) -> String {
+    if entry::is_sha(&entry.version) { entry.version.to_ascii_lowercase() } else { Fingerprint::of(body).to_string() }
 }
 
 const EMPTY: &str = "the document is empty";
@@ -233,15 +235,15 @@ impl Shape for Policy {
         }
         let carry = input.prior.and_then(|prior| Carry::of(prior.carry.as_ref()));
         let known = carry.filter(|carry| carry.by == VERSION && carry.sha == input.entry.version.to_ascii_lowercase());
-        let title = match (known, input.body) {
-            (Some(carry), _) => carry.title,
+        let (title, sha) = match (known, input.body) {
+            (Some(carry), _) => (carry.title, carry.sha),
             (None, None) => return Ok(Rendered::NeedBody),
             (None, Some(body)) => match text(&body.bytes) {
-                Ok(text) => title::title(text).unwrap_or(input.identity).to_owned(),
+                Ok(text) => (title::title(text).unwrap_or(input.identity).to_owned(), sha(input.entry, &body.bytes)),
                 Err(fault) => return Ok(Rendered::Skip(fault)),
             },
         };
-        self.row(input, title).map(Rendered::Put)
+        self.row(input, title, sha).map(Rendered::Put)
     }
 
     fn remark(&self, input: &Input<'_>) -> Option<String> {

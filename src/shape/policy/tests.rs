@@ -90,9 +90,16 @@ fn what_cannot_have_a_row_is_skipped_with_a_reason() {
     assert!(skipped(&entry("a.md", SHA), Some(&[b'x'; 1_500_000])).contains("bytes"));
     assert!(skipped(&entry("a.md", SHA), Some(b"\xFF\xFE")).contains("UTF-8"));
     assert!(skipped(&entry(".md", SHA), Some(b"# T")).contains("no name"));
-    assert!(skipped(&entry("a.md", "12.34"), Some(b"# T")).contains("SHA"));
     assert!(skipped(&entry("a\\b.md", SHA), Some(b"# T")).contains("backslash"));
     assert!(skipped(&entry(&format!("{}.md", "x".repeat(506)), SHA), Some(b"# T")).contains("longer"));
+}
+
+#[test]
+fn a_source_without_shas_gets_one_from_the_document() {
+    let output = put(render(&Policy::default(), &entry("a.md", "12.34"), Some(b"# T"), None));
+    assert_eq!(value(&output)["sha"], Fingerprint::of(b"# T").to_string());
+    let again = render(&Policy::default(), &entry("a.md", "56.78"), None, Some(&prior(&output)));
+    assert_eq!(again, Rendered::NeedBody);
 }
 
 #[test]
