@@ -116,8 +116,9 @@ impl Ask {
 }
 
 fn sendable(name: &HeaderName, value: &str) -> Result<HeaderValue> {
-    HeaderValue::from_str(value)
-        .map_err(|_| Error::new(Kind::Config, format!("the value of the header {name} holds characters HTTP forbids")))
+    HeaderValue::from_str(value).map_err(|_| {
+        Error::new(Kind::Config, format!("the value of the header {name} holds characters HTTP forbids"))
+    })
 }
 
 /// An address for messages: without user name and password.
@@ -141,6 +142,7 @@ pub fn parse_url(text: &str) -> Result<Url> {
 
 impl Http {
     pub fn new(clock: SharedClock) -> Result<Self> {
+        crate::tls::choose();
         let client = reqwest::Client::builder()
             .user_agent(concat!("trueup/", env!("CARGO_PKG_VERSION")))
             .redirect(redirect::Policy::custom(follow))
@@ -224,8 +226,8 @@ impl Http {
 }
 
 fn follow(attempt: redirect::Attempt<'_>) -> redirect::Action {
-    let downgrade =
-        attempt.url().scheme() == "http" && attempt.previous().last().is_some_and(|url| url.scheme() == "https");
+    let downgrade = attempt.url().scheme() == "http"
+        && attempt.previous().last().is_some_and(|url| url.scheme() == "https");
     if downgrade {
         return attempt.error("a redirect from https to http was refused");
     }

@@ -3,5 +3,8 @@
 
 mod config;
 mod conformance;
+mod convergence;
+mod faults;
+mod flow;
 mod support;
 mod systems;

@@ -38,6 +38,16 @@ enum Verb {
 }
 
 impl Dead {
+    /// `trueup dead ls`.
+    pub fn ls() -> Self {
+        Dead { verb: Verb::Ls }
+    }
+
+    /// `trueup dead retry --all`.
+    pub fn retry_all() -> Self {
+        Dead { verb: Verb::Retry(Which { keys: Vec::new(), all: true }) }
+    }
+
     pub async fn run(self, desk: &Desk) -> Result<u8> {
         let config = desk.config()?;
         let access = if matches!(self.verb, Verb::Ls | Verb::Show { .. }) { Access::Read } else { Access::Write };

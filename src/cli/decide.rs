@@ -94,7 +94,7 @@ fn text(desk: &Desk, group: &Group) -> String {
 pub struct Approve {
     /// The plan, as `trueup held` and the run report name it
     #[arg(value_name = "PLAN_ID")]
-    plan: String,
+    pub plan: String,
 }
 
 impl Approve {

@@ -15,6 +15,7 @@ mod audit;
 mod check;
 mod dead;
 mod decide;
+mod demo;
 mod desk;
 mod init;
 mod kv;
@@ -53,7 +54,7 @@ struct Global {
     /// Say nothing but results and errors
     #[arg(long, global = true)]
     quiet: bool,
-    /// Say more
+    /// Say more: the opposite of --quiet
     #[arg(short, long, global = true)]
     verbose: bool,
     /// No colours (also by NO_COLOR)
@@ -100,6 +101,8 @@ enum Command {
     State(state::State),
     /// Look into any store, by name or URL, as an outsider would
     Kv(kv::Kv),
+    /// See it work: no config, no network, no servers
+    Demo,
     /// Shell completions
     Completions { shell: clap_complete::Shell },
 }
@@ -111,7 +114,7 @@ pub fn main() -> ExitCode {
         Err(error) => return usage(&error),
     };
     let global = &cli.global;
-    let out = Output::new(global.json, global.quiet, global.verbose, global.no_color);
+    let out = Output::new(global.json, global.quiet && !global.verbose, global.no_color);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -149,6 +152,7 @@ async fn run(cli: Cli, out: Output) -> Result<u8> {
         Command::Runs(args) => args.run(&desk).await,
         Command::State(args) => args.run(&desk).await,
         Command::Kv(args) => args.run(&desk).await,
+        Command::Demo => demo::run(&desk).await,
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "trueup", &mut script);
@@ -169,7 +173,7 @@ fn usage(error: &clap::Error) -> ExitCode {
         let text = error.to_string();
         let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
         let message = Error::new(Kind::Config, first).remedy_is("See `trueup --help`.");
-        let out = Output::new(true, true, false, true);
+        let out = Output::new(true, true, true);
         out.json(&output::error_json(&message));
     }
     ExitCode::from(2)

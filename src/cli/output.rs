@@ -17,18 +17,22 @@ use crate::pipeline::{Progress, Silent};
 pub struct Output {
     pub json: bool,
     pub quiet: bool,
-    pub verbose: bool,
     pub color: bool,
+    /// Show no results either: the demo tells its story as one document.
+    pub silent: bool,
 }
 
 impl Output {
-    pub fn new(json: bool, quiet: bool, verbose: bool, no_color: bool) -> Self {
+    pub fn new(json: bool, quiet: bool, no_color: bool) -> Self {
         let refused = no_color || std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        Output { json, quiet, verbose, color: !refused && std::io::stdout().is_terminal() }
+        Output { json, quiet, color: !refused && std::io::stdout().is_terminal(), silent: false }
     }
 
     /// The result: JSON if asked for, else the text.
     pub fn result<T: Serialize>(&self, value: &T, text: impl FnOnce() -> String) {
+        if self.silent {
+            return;
+        }
         if self.json {
             return self.json(value);
         }

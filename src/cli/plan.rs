@@ -1,13 +1,17 @@
 //! `trueup plan`: what a sync would do. Writes nothing, not even its own state.
 
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
 use clap::Args;
 use serde::Serialize;
 
 use super::desk::Desk;
 use super::output::{Color, Output, count};
-use crate::error::Result;
+use crate::error::{Error, Kind, Result, from_io};
 use crate::pipeline::Ask;
 use crate::pipeline::preview::Preview;
+use crate::pipeline::seal::Sealed;
 use crate::store::Access;
 
 #[derive(Args)]
@@ -20,6 +24,9 @@ pub struct Plan {
     /// Read everything, whatever the cursors say
     #[arg(long)]
     full: bool,
+    /// Write a sealed plan, for `trueup sync --plan FILE`
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
 }
 
 #[derive(Serialize)]
@@ -29,22 +36,42 @@ struct Plans {
 
 impl Plan {
     pub fn of(pipelines: Vec<String>, only: Option<String>, full: bool) -> Self {
-        Plan { pipelines, only, full }
+        Plan { pipelines, only, full, out: None }
     }
 
     pub async fn run(self, desk: &Desk) -> Result<u8> {
         let config = desk.config()?;
         let chosen = desk.chosen(&config, &self.pipelines)?;
+        if self.out.is_some() && chosen.len() != 1 {
+            return Err(Error::new(Kind::Config, "a sealed plan is for one pipeline")
+                .remedy_is("Name it: `trueup plan PIPELINE --out FILE`."));
+        }
         let memory = desk.memory(&config, Access::Read).await?;
         let mut plans = Plans { plans: Vec::new() };
         for spec in chosen {
             let line = desk.open(spec, &memory, Access::Read).await?;
             let ask = Ask { only: self.only.clone(), full: self.full, ..Ask::plain("plan") };
             plans.plans.push(line.preview(&ask).await?);
+            if let Some(file) = &self.out {
+                let sealed = line.seal(&ask, &spec.digest).await?;
+                write(file, &sealed)?;
+                desk.out.note(&format!("Sealed in {}; `trueup sync --plan {0}` applies it.", file.display()));
+            }
         }
         show(&desk.out, plans.plans);
         Ok(0)
     }
+}
+
+/// A plan that exists is not overwritten half: it is written beside and moved into place.
+fn write(file: &Path, sealed: &Sealed) -> Result<()> {
+    let doing = || format!("writing {}", file.display());
+    let text = serde_json::to_vec_pretty(sealed).map_err(|error| Error::bug("sealing a plan").caused_by(error))?;
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut draft = tempfile::NamedTempFile::new_in(folder).map_err(|error| from_io(error, doing()))?;
+    draft.write_all(&text).map_err(|error| from_io(error, doing()))?;
+    draft.persist(file).map_err(|error| from_io(error.error, doing()))?;
+    Ok(())
 }
 
 /// Plans as the result of a command.
@@ -54,7 +81,7 @@ pub fn show(out: &Output, plans: Vec<Preview>) {
 }
 
 /// Keys shown of each kind; the rest are counted (all of them with --json).
-const SHOWN: usize = 50;
+const SHOWN: usize = 20;
 
 fn text(out: &Output, plan: &Preview) -> String {
     let mut text = format!("{} (plan {})\n", out.paint(Color::Bold, &plan.pipeline), plan.id);

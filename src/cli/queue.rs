@@ -69,6 +69,11 @@ enum Verb {
 }
 
 impl Queue {
+    /// `trueup queue work`.
+    pub fn work() -> Self {
+        Queue { verb: Verb::Work { pipelines: Vec::new() } }
+    }
+
     pub async fn run(self, desk: &Desk) -> Result<u8> {
         match self.verb {
             Verb::Ls => ls(desk).await,

@@ -1,12 +1,15 @@
 //! `trueup sync`: one pass of each pipeline.
 
+use std::path::{Path, PathBuf};
+
 use clap::Args;
 use serde::Serialize;
 
 use super::desk::Desk;
 use super::output::{Color, Output, count};
-use crate::error::{Error, Fault, Result};
+use crate::error::{Error, Fault, Result, from_io};
 use crate::pipeline::Ask;
+use crate::pipeline::seal::Sealed;
 use crate::state::report::gravest;
 use crate::state::{Report, Status};
 use crate::store::Access;
@@ -24,6 +27,9 @@ pub struct Sync {
     /// Show what would be done, as `plan` does; writes nothing
     #[arg(long)]
     dry_run: bool,
+    /// Apply exactly this sealed plan, or refuse it
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["only", "dry_run", "pipelines"])]
+    plan: Option<PathBuf>,
 }
 
 /// What `--json` shows of runs.
@@ -43,9 +49,17 @@ pub struct NotStarted {
 }
 
 impl Sync {
+    /// Everything that is due, as `trueup sync` alone does it.
+    pub fn all() -> Self {
+        Sync { pipelines: Vec::new(), only: None, full: false, dry_run: false, plan: None }
+    }
+
     pub async fn run(self, desk: &Desk) -> Result<u8> {
         if self.dry_run {
             return super::plan::Plan::of(self.pipelines, self.only, self.full).run(desk).await;
+        }
+        if let Some(file) = &self.plan {
+            return sealed(desk, file, self.full).await;
         }
         let config = desk.config()?;
         let chosen = desk.chosen(&config, &self.pipelines)?;
@@ -75,6 +89,19 @@ impl Sync {
         drop(ask);
         finish(desk, &runs, first_error, codes)
     }
+}
+
+/// Apply a sealed plan.
+async fn sealed(desk: &Desk, file: &Path, full: bool) -> Result<u8> {
+    let text = std::fs::read_to_string(file).map_err(|error| from_io(error, format!("reading {}", file.display())))?;
+    let plan = Sealed::parse(&text)?;
+    let config = desk.config()?;
+    let spec = super::desk::pipeline(&config, &plan.pipeline)?;
+    let memory = desk.memory(&config, Access::Write).await?;
+    let line = desk.open(spec, &memory, Access::Write).await?;
+    let ask = Ask { full, ..desk.ask("plan") };
+    let report = line.run_sealed(plan, ask, &spec.digest).await?;
+    Ok(show_one(&desk.out, report))
 }
 
 /// Once a run started, its report is the result; an error is the result only when none did.

@@ -19,6 +19,10 @@ pub struct Undo {
 }
 
 impl Undo {
+    pub fn of(run: String) -> Self {
+        Undo { run, dry_run: false }
+    }
+
     pub async fn run(self, desk: &Desk) -> Result<u8> {
         let config = desk.config()?;
         let access = if self.dry_run { Access::Read } else { Access::Write };

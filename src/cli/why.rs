@@ -12,7 +12,7 @@ use crate::store::Access;
 
 #[derive(Args)]
 pub struct Why {
-    key: String,
+    pub key: String,
 }
 
 impl Why {
@@ -58,7 +58,7 @@ fn text(out: &Output, story: &Story) -> String {
         line("held", &format!("{} ({})", held.change.name(), held.rule));
     }
     if let Some(decision) = &story.decision {
-        line("decided", &format!("{:?} by run {}", decision.verdict, decision.run).to_lowercase());
+        line("decided", &format!("{} in run {}", decision.verdict.name(), decision.run));
     }
     if let Some(drift) = story.drift {
         line("drift", drift);

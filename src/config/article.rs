@@ -210,7 +210,8 @@ struct Found<'k> {
 
 fn matches<'k>(parts: &[Part], key: &'k str, found: &mut Found<'k>) -> bool {
     let Some((part, rest)) = parts.split_first() else { return key.is_empty() };
-    let digits = |count: usize| key.get(..count).filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    let digits =
+        |count: usize| key.get(..count).filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
     let (slot, count) = match part {
         Part::Text(text) => return key.strip_prefix(&**text).is_some_and(|key| matches(rest, key, found)),
         Part::Year => (&mut found.year, 4),
@@ -221,7 +222,11 @@ fn matches<'k>(parts: &[Part], key: &'k str, found: &mut Found<'k>) -> bool {
             let longest = key.bytes().take_while(fits).count();
             return (1..=longest).any(|end| {
                 let (name, tail) = key.split_at(end);
-                if *part == Part::Board { found.board = name } else { found.article = name }
+                if *part == Part::Board {
+                    found.board = name
+                } else {
+                    found.article = name
+                }
                 matches(rest, tail, found)
             });
         }
@@ -270,8 +275,13 @@ mod tests {
         assert_eq!(key, "rss/25/2025_10_16_77561.md");
         let named = template.name(&key).unwrap();
         assert_eq!((&*named.board, &*named.article, named.date), ("25", "77561", Some(date(2025, 10, 16))));
-        let foreign =
-            ["rss/25/notes.md", "rss/25/2025_13_01_1.md", "rss/25/2025_10_16_.md", "x/rss/25/2025_10_16_1.md", ""];
+        let foreign = [
+            "rss/25/notes.md",
+            "rss/25/2025_13_01_1.md",
+            "rss/25/2025_10_16_.md",
+            "x/rss/25/2025_10_16_1.md",
+            "",
+        ];
         for key in foreign {
             assert_eq!(template.name(key), None, "{key}");
         }

@@ -63,7 +63,7 @@ fn webhook(reader: &Reader<'_>, around: &Around<'_>) -> Option<Then> {
     Some(Then::Webhook(Webhook { url, secret, timeout }))
 }
 
-fn command(reader: &Reader<'_>, _: &Around<'_>) -> Option<Then> {
+fn command(reader: &Reader<'_>, around: &Around<'_>) -> Option<Then> {
     const ARGV: &str = "a list of strings: the program and its arguments";
     let timeout = reader.take("timeout").and_then(|field| field.interval()).unwrap_or(COMMAND_TIMEOUT);
     let mut words = reader.take("command")?.list(ARGV)?.into_iter();
@@ -75,7 +75,7 @@ fn command(reader: &Reader<'_>, _: &Around<'_>) -> Option<Then> {
             None => return word.unexpected(ARGV),
         }
     }
-    Some(Then::Command(Command { program, args, timeout }))
+    Some(Then::Command(Command { program, args, timeout, folder: around.base.0.clone() }))
 }
 
 pub fn notify(field: &Field<'_>) -> Option<Notify> {

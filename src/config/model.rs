@@ -114,6 +114,8 @@ pub struct Command {
     pub program: String,
     pub args: Vec<String>,
     pub timeout: Duration,
+    /// Where it runs: the config's folder.
+    pub folder: PathBuf,
 }
 
 impl fmt::Debug for Command {

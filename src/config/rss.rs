@@ -74,7 +74,8 @@ pub fn read(reader: &Reader<'_>, around: &Around<'_>) -> Option<From> {
 }
 
 fn preview(field: &Field<'_>, around: &Around<'_>) -> Option<PreviewSpec> {
-    let reader = field.table(PREVIEW_KEYS, "a table such as { base = \"https://…\", token_env = \"NAME\" }")?;
+    let reader =
+        field.table(PREVIEW_KEYS, "a table such as { base = \"https://…\", token_env = \"NAME\" }")?;
     let token = reader.secret("token_env", "token_file", around.base);
     let field = reader.require("base", "a URL")?;
     let base = address(&field, field.text("a URL")?)?;
@@ -120,7 +121,8 @@ fn one_per_board(field: &Field<'_>, boards: &[String]) -> Option<Vec<FeedSpec>> 
 }
 
 fn with_parameter(base: &str, board: &str) -> String {
-    let (base, fragment) = base.split_once('#').map_or((base, None), |(base, fragment)| (base, Some(fragment)));
+    let (base, fragment) =
+        base.split_once('#').map_or((base, None), |(base, fragment)| (base, Some(fragment)));
     let mark = match base.split_once('?') {
         None => "?",
         Some((_, query)) if query.is_empty() || query.ends_with('&') => "",
@@ -135,7 +137,10 @@ fn by_url(field: &Field<'_>) -> Option<Vec<FeedSpec>> {
     for item in field.list_or_one() {
         let text = item.text("the URL of a feed, or a list of URLs")?;
         if text.contains(PLACE) {
-            item.wrong_with(format!("the address has a place for {PLACE}"), "add `boards`, such as \"25,26\"");
+            item.wrong_with(
+                format!("the address has a place for {PLACE}"),
+                "add `boards`, such as \"25,26\"",
+            );
             return None;
         }
         let feed = FeedSpec { board: None, url: address(&item, text)? };

@@ -2,7 +2,7 @@
 //! in state after; settling one batch and intending the next share a transaction, and run beside the write in
 //! between. This is the only place that writes to a target.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use super::decide::count_held;
@@ -12,6 +12,7 @@ use super::settle::{self, Arrived};
 use super::{Ask, Pipeline};
 use crate::error::{Error, Fault, Kind, Result};
 use crate::retry::{self, Patience, Verdict};
+use crate::shape::Existing;
 use crate::state::held::HeldItem;
 use crate::state::journal::{Change, Late, OpenBatch};
 use crate::state::{Report, item, keys};
@@ -153,11 +154,15 @@ impl<'a, P: Prepare> Applier<'a, P> {
         for one in ready {
             match one {
                 Ready::Write(write) => batch.writes.push(*write),
-                Ready::Settled { scope, how, items } => {
+                Ready::Settled { scope, how, items, note } => {
+                    if let Some(note) = note {
+                        self.report.warn(note);
+                    }
                     batch.aside.extend(items);
                     self.report.count(&scope, |counts| match how {
                         Settled::Unchanged => counts.unchanged += 1,
                         Settled::Skipped => counts.skipped += 1,
+                        Settled::Absent => {}
                     });
                 }
                 Ready::Parked { entry, parked } => {
@@ -166,7 +171,7 @@ impl<'a, P: Prepare> Applier<'a, P> {
                     batch.aside.push(item(keys::parked_item(&self.line.name, &entry), &parked)?);
                     self.applied.parked.insert(entry);
                 }
-                Ready::Failed { scope, fault } => self.fail(&scope, fault),
+                Ready::Failed { scope, scanned, fault } => self.fail(&scope, scanned, fault),
                 Ready::Held(held) => self.hold(held),
                 Ready::Remark(text) => self.report.warn(text),
             }
@@ -174,9 +179,13 @@ impl<'a, P: Prepare> Applier<'a, P> {
         Ok(Some(batch))
     }
 
-    fn fail(&mut self, scope: &str, fault: Fault) {
+    /// What is absent at the source was not scanned there: it brings its own scan along.
+    fn fail(&mut self, scope: &str, scanned: bool, fault: Fault) {
         self.report.error(fault);
-        self.report.count(scope, |counts| counts.failed += 1);
+        self.report.count(scope, |counts| {
+            counts.scanned += u64::from(!scanned);
+            counts.failed += 1;
+        });
         self.applied.failed_scopes.push(scope.to_owned());
     }
 
@@ -197,9 +206,8 @@ impl<'a, P: Prepare> Applier<'a, P> {
         let intents: Vec<_> = batch.writes.iter().map(|write| &write.intent).collect();
         items.push(item(keys::journal(pipeline, run, batch.number), &intents)?);
         items.push(item(keys::open_batch(pipeline, run, batch.number), &OpenBatch { only: None })?);
-        if batch.number == 0 {
-            items.push(item(keys::weight(pipeline, run), &0_u64)?);
-        }
+        // With every batch, so that the journal of a run that is cut off is found and forgotten one day.
+        items.push(item(keys::weight(pipeline, run), &self.applied.journal_bytes)?);
         Ok(items)
     }
 
@@ -209,14 +217,24 @@ impl<'a, P: Prepare> Applier<'a, P> {
             return Ok(Vec::new());
         }
         let mut arrived = Arrived::new(self.line, &self.report.id, batch.number);
+        let half = half_moved(&batch.writes, &written.outcomes);
         for (index, (write, outcome)) in (0u32..).zip(batch.writes.iter().zip(written.outcomes)) {
             match outcome {
-                Ok(outcome) => self.tally_one(index, write, outcome, written.retried, &mut arrived)?,
+                Ok(outcome) if write.intent.retire => self.tally_retired(index, write, &outcome, &mut arrived)?,
+                Err(_) if write.intent.retire => arrived.unknown(index),
+                Ok(outcome) => match half.get(&(index as usize)) {
+                    None => self.tally_one(index, write, outcome, written.retried, &mut arrived)?,
+                    // The baseline must go on naming the old key, or nobody would ever remove it.
+                    Some(fault) => {
+                        arrived.unknown(index);
+                        self.fail(&write.scope, true, fault.clone());
+                    }
+                },
                 Err(error) => {
                     let fault = Fault::of(&error).at_key(write.intent.key());
                     // Nobody knows whether it arrived: the intent stays open until the store is asked.
                     if is_systemic(error.kind()) { arrived.unknown(index) } else { arrived.failed(index, &fault) }
-                    self.fail(&write.scope, fault);
+                    self.fail(&write.scope, write.stamp.is_some(), fault);
                 }
             }
         }
@@ -237,7 +255,8 @@ impl<'a, P: Prepare> Applier<'a, P> {
             }
             Outcome::AlreadySo(version) => {
                 // After a retry it was most likely we who made it so.
-                let ours = retried || write.intent.change == Change::Delete;
+                let ours = retried || write.stamp.is_none();
+                self.report.writes += u64::from(retried);
                 if ours {
                     self.count(write);
                 } else {
@@ -248,6 +267,11 @@ impl<'a, P: Prepare> Applier<'a, P> {
             }
             Outcome::Conflict(_) | Outcome::Untouched => {
                 arrived.conflict(index);
+                if write.intent.change == Change::Add && self.line.shape.existing() == Existing::Skip {
+                    // Somebody else was first, and what exists stays.
+                    self.report.count(&write.scope, |counts| counts.skipped += 1);
+                    return Ok(());
+                }
                 let rule = match write.intent.change {
                     Change::Add => "foreign: the key holds something trueup did not write",
                     Change::Update | Change::Delete => "changed in the store while this run was at work",
@@ -259,10 +283,25 @@ impl<'a, P: Prepare> Applier<'a, P> {
         }
     }
 
-    fn count(&mut self, write: &Write) {
-        if write.intent.retire {
-            return;
+    /// The old key of a record that moved; the record itself is counted at its new one.
+    fn tally_retired(&mut self, index: u32, write: &Write, outcome: &Outcome, arrived: &mut Arrived<'_>) -> Result<()> {
+        match outcome {
+            Outcome::Applied(_) => self.report.writes += 1,
+            Outcome::AlreadySo(_) => {}
+            Outcome::Conflict(_) => {
+                arrived.conflict(index);
+                self.report.warn(format!("{} was changed by somebody else and stays", write.intent.key()));
+                return Ok(());
+            }
+            Outcome::Untouched => {
+                arrived.dropped(index);
+                return Ok(());
+            }
         }
+        arrived.landed(write, None)
+    }
+
+    fn count(&mut self, write: &Write) {
         self.report.count(&write.scope, |counts| match write.intent.change {
             Change::Add => counts.added += 1,
             Change::Update if write.missing => counts.missing += 1,
@@ -284,10 +323,46 @@ struct Written {
     given_up: Option<Error>,
 }
 
-/// Write a batch, repeating what failed in passing.
+/// Write a batch. The old key of a record that moves goes only once the new one is there.
 async fn write(line: &Pipeline, writes: &[Write]) -> Written {
+    let (retired, rest): (Vec<usize>, Vec<usize>) = (0..writes.len()).partition(|&index| writes[index].intent.retire);
+    let mut written = attempt(line, writes, rest).await;
+    let has_place = |index: &usize| match put_before(writes, *index) {
+        Some(put) => written.outcomes[put].as_ref().is_ok_and(Outcome::landed),
+        None => true,
+    };
+    let (free, kept): (Vec<usize>, Vec<usize>) = retired.into_iter().partition(has_place);
+    for index in kept {
+        written.outcomes[index] = Ok(Outcome::Untouched);
+    }
+    if !free.is_empty() {
+        let mut second = attempt(line, writes, free.clone()).await;
+        for index in free {
+            std::mem::swap(&mut written.outcomes[index], &mut second.outcomes[index]);
+        }
+        written.given_up = written.given_up.or(second.given_up);
+    }
+    written
+}
+
+/// The write that puts a retired key's record at its new place, if it is one of this batch.
+fn put_before(writes: &[Write], retired: usize) -> Option<usize> {
+    let put = (0..retired).rev().find(|&index| !writes[index].intent.retire)?;
+    (writes[put].intent.identity == writes[retired].intent.identity).then_some(put)
+}
+
+/// Puts whose old key could not be removed, with the reason.
+fn half_moved(writes: &[Write], outcomes: &[Result<Outcome>]) -> HashMap<usize, Fault> {
+    let failed = outcomes.iter().enumerate().filter_map(|(index, outcome)| {
+        let error = outcome.as_ref().err().filter(|_| writes[index].intent.retire)?;
+        Some((put_before(writes, index)?, Fault::of(error).at_key(writes[index].intent.key())))
+    });
+    failed.collect()
+}
+
+/// Write some of a batch, repeating what failed in passing.
+async fn attempt(line: &Pipeline, writes: &[Write], mut open: Vec<usize>) -> Written {
     let mut outcomes: Vec<Option<Result<Outcome>>> = writes.iter().map(|_| None).collect();
-    let mut open: Vec<usize> = (0..writes.len()).collect();
     let mut attempt = 0;
     let mut given_up = None;
     while !open.is_empty() {

@@ -169,8 +169,8 @@ impl Pipeline {
         // Only the source is of interest here: the store was compared above, with its values.
         let alone = Pipeline { drift: Drift { edited: Heal::Report, missing: Heal::Report, extra: Heal::Report }, ..self.clone() };
         let ask = Ask { stop: Stop::default(), progress: std::sync::Arc::new(Silent), ..Ask::plain("audit") };
-        let decisions = HashMap::new();
-        let mut reading = read::read(&alone, &ask, &Cursors::new(), &decisions, &mut report).await?;
+        let past = super::decide::past(&alone, &ask).await?;
+        let mut reading = read::read(&alone, &ask, &Cursors::new(), &past, &mut report).await?;
         for step in reading.steps.read::<Step>()? {
             let step = step?;
             let is_drift = matches!(step.action, Action::Change(Change::Update, Why::Drift));

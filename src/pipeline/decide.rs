@@ -15,7 +15,6 @@ use super::{Ask, Pipeline};
 use crate::error::Result;
 use crate::record::Fingerprint;
 use crate::shape::{Absent, Existing, Rendered};
-use crate::source::Versions;
 use crate::state::held::{Decision, HeldItem, Verdict};
 use crate::state::journal::Change;
 use crate::state::{Report, keys};
@@ -47,6 +46,7 @@ pub struct Past {
     pub approved: HashMap<String, HeldItem>,
     /// Held by the last pass; what was not read again stays held.
     pub held: Vec<HeldItem>,
+    held_identities: HashSet<String>,
     held_updates: HashSet<String>,
     /// Items present but unusable, by entry id.
     pub parked: HashMap<String, Parked>,
@@ -55,8 +55,21 @@ pub struct Past {
     pub expired: Vec<String>,
 }
 
+impl Past {
+    pub fn holds(&self, identity: &str) -> bool {
+        !self.held_identities.is_empty() && self.held_identities.contains(identity)
+    }
+
+}
+
+/// A person approved this very change.
+pub fn is_approved(approved: &HashMap<String, HeldItem>, step: &Step) -> bool {
+    let held = approved.get(&step.identity);
+    held.is_some_and(|held| Some(held.change) == step.change() && held.stamp == step.mark() && !held.foreign)
+}
+
 pub async fn decide(line: &Pipeline, ask: &Ask, past: &Past, reading: Reading, report: &mut Report) -> Result<Plan> {
-    let mut decider = Decider { line, ask, past, report, plan: Plan::default(), weighed: Steps::default(), population: Population::default() };
+    let mut decider = Decider { line, ask, past, report, plan: Plan::default(), weighed: Steps::default(), gone: HashSet::new(), population: Population::default() };
     decider.population.known = reading.known;
     decider.run(reading).await
 }
@@ -69,6 +82,8 @@ struct Decider<'a> {
     plan: Plan,
     /// Steps that are real changes, before the guard.
     weighed: Steps,
+    /// Identities the source itself says were removed.
+    gone: HashSet<String>,
     population: Population,
 }
 
@@ -76,14 +91,15 @@ impl Decider<'_> {
     async fn run(mut self, mut reading: Reading) -> Result<Plan> {
         self.weigh_sighted(&mut reading.steps).await?;
         self.weigh_unseen(&mut reading.unseen, &reading.scopes)?;
-        self.keep_what_was_not_read(&reading.scopes)?;
+        self.keep_what_was_not_read(&reading)?;
         let holds = guard::judge(&self.line.guard, self.population);
         self.divide(&holds)?;
         self.expire().await?;
+        self.let_older_go().await?;
         super::finish::report_broken(&reading.scopes, self.report);
         self.plan.known = reading.known;
         self.plan.scopes = reading.scopes;
-        self.plan.void = reading.void;
+        self.plan.void.append(&mut reading.void);
         self.plan.shadowed = reading.shadowed;
         self.plan.failed = reading.failed;
         self.plan.id = self.plan_id()?;
@@ -100,7 +116,10 @@ impl Decider<'_> {
         let mut weighed = std::pin::pin!(weighed);
         while let Some(result) = weighed.next().await {
             let (step, foreign) = result?;
-            if foreign {
+            if step.entry.is_none() {
+                self.gone.insert(step.identity.clone());
+                self.absent(step)?;
+            } else if foreign {
                 self.hold(&step, "foreign: the key holds something trueup did not write", true)?;
             } else {
                 self.consider(step)?;
@@ -110,7 +129,7 @@ impl Decider<'_> {
     }
 
     fn weigh_unseen(&mut self, unseen: &mut Steps, scopes: &Scopes) -> Result<()> {
-        let orphans = super::orphans::gone_with_their_owner(self.line, unseen, scopes)?;
+        let orphans = super::orphans::gone_with_their_owner(self.line, unseen, scopes, &self.gone)?;
         for step in unseen.read::<Step>()? {
             let step = step?;
             let absence = if orphans.contains(&step.identity) { Absence::Proven } else { scopes.absence(&step.scope) };
@@ -148,12 +167,13 @@ impl Decider<'_> {
     }
 
     /// What was held or parked in a scope that was not read again stays so, and is said again.
-    fn keep_what_was_not_read(&mut self, scopes: &Scopes) -> Result<()> {
+    fn keep_what_was_not_read(&mut self, reading: &Reading) -> Result<()> {
+        let scopes = &reading.scopes;
         if self.ask.only.is_some() {
             return Ok(());
         }
         for held in &self.past.held {
-            if !scopes.was_read(&held.scope) {
+            if !scopes.was_read(&held.scope) && !reading.met.contains(&held.identity) {
                 count_held(self.report, held, true);
                 self.plan.held.push(held)?;
             }
@@ -174,15 +194,18 @@ impl Decider<'_> {
 
     /// People's decisions first; what they leave open goes to the guard.
     fn consider(&mut self, step: Step) -> Result<()> {
+        let decision = self.past.decisions.get(&step.identity).filter(|decision| decision.verdict != Verdict::Adopted);
+        if decision.is_some_and(|decision| decision.stamp != step.mark()) {
+            self.plan.void.push(step.identity.clone());
+        }
         let Some(change) = step.change() else { return self.weighed.push(&(step, false)) };
-        let approved = self.is_approved(&step, change);
-        let decision = self.past.decisions.get(&step.identity).filter(|decision| decision.stamp == step.stamp);
-        match decision {
+        let approved = is_approved(&self.past.approved, &step);
+        match decision.filter(|decision| decision.stamp == step.mark()) {
             Some(decision) if decision.verdict == Verdict::Undone && !approved => {
                 return self.hold(&step, &format!("undone {}", decision.run), false);
             }
             Some(decision) if decision.verdict == Verdict::Rejected => {
-                if change != Change::Delete {
+                if step.entry.is_some() {
                     self.report.count(&step.scope, |counts| counts.skipped += 1);
                 }
                 return Ok(());
@@ -197,9 +220,19 @@ impl Decider<'_> {
         self.weighed.push(&(step, approved))
     }
 
-    fn is_approved(&self, step: &Step, change: Change) -> bool {
-        let held = self.past.approved.get(&step.identity);
-        held.is_some_and(|held| held.change == change && held.stamp == step.stamp && !held.foreign)
+    /// What has had its time goes, whatever the guard says; only a person who undid that is asked first.
+    async fn expire(&mut self) -> Result<()> {
+        if self.ask.only.is_some() {
+            return Ok(());
+        }
+        for step in super::expire::steps(self.line).await? {
+            let decision = self.past.decisions.get(&step.identity);
+            match decision.filter(|decision| decision.verdict == Verdict::Undone) {
+                Some(decision) => self.hold(&step, &format!("undone {}", decision.run), false)?,
+                None => self.take(&step)?,
+            }
+        }
+        Ok(())
     }
 
     /// Over a threshold every change of that kind is held, unless a person approved that very change.
@@ -221,7 +254,7 @@ impl Decider<'_> {
     }
 
     /// Rows of an older layout go when their time is over. Nobody needs to be asked: it was said when they were met.
-    async fn expire(&mut self) -> Result<()> {
+    async fn let_older_go(&mut self) -> Result<()> {
         for key in self.past.expired.iter().filter(|_| self.ask.only.is_none()) {
             let identity = self.line.shape.claims(key).unwrap_or_else(|| key.clone());
             if self.line.state.store().get_one(&keys::base(&self.line.name, &identity)).await?.is_some() {
@@ -264,12 +297,12 @@ pub fn held_item(line: &Pipeline, step: &Step, rule: &str, foreign: bool) -> Res
         change,
         rule: rule.to_owned(),
         scope: step.scope.clone(),
-        stamp: step.stamp,
+        stamp: step.mark(),
         foreign,
     }))
 }
 
-/// Count a held item; one whose scope was not read was not scanned either, so it brings its own scan along.
+/// Count a held item; one that is absent, or whose scope was not read, was not scanned and brings its own scan along.
 pub fn count_held(report: &mut Report, held: &HeldItem, unread: bool) {
     report.count(&held.scope, |counts| {
         counts.held += 1;
@@ -278,7 +311,7 @@ pub fn count_held(report: &mut Report, held: &HeldItem, unread: bool) {
             Change::Update => counts.held_by.update += 1,
             Change::Delete => counts.held_by.delete += 1,
         }
-        if unread && held.change != Change::Delete {
+        if (unread || held.stamp.is_none()) && held.change != Change::Delete {
             counts.scanned += 1;
         }
     });
@@ -295,7 +328,7 @@ pub fn plan_id(pipeline: &str, plan: &mut Plan) -> Result<String> {
         for step in plan.steps.read::<Step>()? {
             let step = step?;
             if let Some(change) = step.change() {
-                id.add(&step.identity, change, step.stamp, step.base.as_ref().map(|(stamp, _)| *stamp));
+                id.add(&step.identity, change, step.mark(), step.base.as_ref().map(|(stamp, _)| *stamp));
             }
         }
     }
@@ -305,10 +338,7 @@ pub fn plan_id(pipeline: &str, plan: &mut Plan) -> Result<String> {
 /// Look closer where the listing alone does not tell: a version that is only a hint, a new key already taken.
 async fn weigh(line: &Pipeline, past: &Past, mut step: Step) -> Result<(Step, bool)> {
     match step.action {
-        Action::Change(Change::Update, Why::Sha | Why::Path) if line.source.versions() == Versions::Hint => {
-            if line.source.remote() {
-                return Ok((step, false));
-            }
+        Action::Change(Change::Update, Why::Sha | Why::Path) if line.compares_content() => {
             // A body that cannot be read stays a planned update: applying it will say why it failed.
             if let Ok(after) = after(line, &step).await {
                 let same = step.base()?.is_some_and(|(_, base)| Some(base.fingerprint) == after);
@@ -319,8 +349,13 @@ async fn weigh(line: &Pipeline, past: &Past, mut step: Step) -> Result<(Step, bo
             }
             Ok((step, false))
         }
-        Action::Change(Change::Add, _) if matches!(step.seen, Seen::At(_)) => {
-            let foreign = is_foreign(line, past, &step).await?;
+        Action::Change(Change::Add, _) => {
+            let decided = past.decisions.contains_key(&step.identity) || past.held_identities.contains(&step.identity);
+            let taken = matches!(step.seen, Seen::At(_));
+            if line.compares_content() && (decided || taken) {
+                step.after = after(line, &step).await.unwrap_or(None);
+            }
+            let foreign = taken && is_foreign(line, past, &step).await?;
             Ok((step, foreign))
         }
         _ => Ok((step, false)),
@@ -358,7 +393,7 @@ async fn is_foreign(line: &Pipeline, past: &Past, step: &Step) -> Result<bool> {
 }
 
 /// Load what people decided and what was held, for a pass.
-pub async fn past(line: &Pipeline, ask: &Ask, expired: Vec<String>) -> Result<Past> {
+pub async fn past(line: &Pipeline, ask: &Ask) -> Result<Past> {
     let prefix = keys::decisions(&line.name);
     let decisions = line.state.read_all::<Decision>(&prefix).await?;
     let held = match line.state.held_header(&line.name, crate::state::held::SYNC).await? {
@@ -369,6 +404,7 @@ pub async fn past(line: &Pipeline, ask: &Ask, expired: Vec<String>) -> Result<Pa
     Ok(Past {
         decisions: decisions.into_iter().map(|(key, value)| (keys::below(&prefix, &key).to_owned(), value)).collect(),
         approved: ask.approved.iter().map(|held| (held.identity.clone(), held.clone())).collect(),
+        held_identities: held.iter().map(|held| held.identity.clone()).collect(),
         held_updates: held
             .iter()
             .filter(|held| held.change == Change::Update)
@@ -377,6 +413,6 @@ pub async fn past(line: &Pipeline, ask: &Ask, expired: Vec<String>) -> Result<Pa
         held,
         parked_identities: parked.values().filter(|one| !one.shadowed).map(|one| one.identity.clone()).collect(),
         parked,
-        expired,
+        expired: Vec::new(),
     })
 }

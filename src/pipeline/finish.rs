@@ -1,5 +1,7 @@
 //! The end of a pass: cursors move, what is held is written down, decisions the source has overtaken are forgotten.
 
+use std::collections::HashSet;
+
 use super::apply::Applied;
 use super::decide::{Past, Plan, plan_id};
 use super::parked::Parked;
@@ -31,10 +33,12 @@ pub async fn finish(
     // A look at one key says nothing about the rest: cursors, held and parked items stay.
     if ask.only.is_none() {
         applied.failed_scopes.append(&mut plan.failed);
+        items.extend(shadowed(line, &plan)?);
+        // Only a pass that came to its end may forget, or go on from here; cursors go last.
         if report.cause.is_none() && !ask.stop.is_set() {
+            items.extend(no_longer_parked(line, past, &plan, &applied));
             items.extend(moved_cursors(line, &plan.scopes, &applied.failed_scopes, report)?);
         }
-        items.extend(parked(line, past, &plan, &applied)?);
         hold(line, &id, &mut plan, report).await?;
     }
     line.state.commit_in_parts(items).await
@@ -49,15 +53,17 @@ fn moved_cursors(line: &Pipeline, scopes: &Scopes, failed: &[String], report: &m
     Ok(items)
 }
 
-/// Remember who was shadowed, and forget parked entries that a read scope no longer shows as such.
-fn parked(line: &Pipeline, past: &Past, plan: &Plan, applied: &Applied) -> Result<Vec<Item>> {
+/// Parked entries that a read scope no longer shows as such.
+fn no_longer_parked(line: &Pipeline, past: &Past, plan: &Plan, applied: &Applied) -> Vec<Item> {
+    let shadowed: HashSet<&String> = plan.shadowed.iter().map(|(entry, _, _)| entry).collect();
+    let still = |entry: &String| applied.parked.contains(entry) || shadowed.contains(entry);
+    let over = past.parked.iter().filter(|(entry, old)| plan.scopes.was_read(&old.scope) && !still(entry));
+    over.map(|(entry, _)| Item::delete(keys::parked_item(&line.name, entry))).collect()
+}
+
+/// Remember who was shadowed.
+fn shadowed(line: &Pipeline, plan: &Plan) -> Result<Vec<Item>> {
     let mut items = Vec::new();
-    let shadowed = |entry: &str| plan.shadowed.iter().any(|(id, _, _)| id == entry);
-    for (entry, old) in &past.parked {
-        if plan.scopes.was_read(&old.scope) && !applied.parked.contains(entry) && !shadowed(entry) {
-            items.push(Item::delete(keys::parked_item(&line.name, entry)));
-        }
-    }
     for (entry, identity, scope) in &plan.shadowed {
         let why = format!("shadowed: another entry is {identity} too");
         let parked = Parked { identity: identity.clone(), scope: scope.clone(), why, shadowed: true, unknown: false };

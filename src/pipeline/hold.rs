@@ -3,6 +3,7 @@
 use super::{Ask, Pipeline};
 use crate::error::{Error, Kind, Result};
 use crate::state::held::{Decision, HeldItem, Header, Verdict};
+use crate::state::journal::Change;
 use crate::state::{Report, item, keys};
 
 impl Pipeline {
@@ -24,14 +25,16 @@ impl Pipeline {
         if let Err(error) = self.note_rejections(header, &report.id).await {
             report.fail(&error);
         }
-        self.end(&mut report).await?;
+        self.close(&mut report).await;
         Ok(report)
     }
 
     async fn note_rejections(&self, header: &Header, run: &str) -> Result<()> {
         let held = self.state.held_items(header).await?;
         if header.undo.is_none() {
-            let decisions = held.iter().map(|held: &HeldItem| {
+            // A stranger's key may become free: the record it stood in the way of must not have been dropped by then.
+            let ours = held.iter().filter(|held| !(held.foreign && held.change == Change::Add));
+            let decisions = ours.map(|held: &HeldItem| {
                 let decision = Decision { verdict: Verdict::Rejected, stamp: held.stamp, run: run.to_owned() };
                 item(keys::decision(&self.name, &held.identity), &decision)
             });

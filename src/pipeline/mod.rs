@@ -10,7 +10,7 @@ use crate::config::{Drift, Guard, Journal};
 use crate::error::{Error, Kind, Result};
 use crate::queue;
 use crate::shape::Shape;
-use crate::source::{Cursors, Source};
+use crate::source::{Cursors, Source, Versions};
 use crate::state::held::HeldItem;
 use crate::state::lock::Locks;
 use crate::state::{Report, State, keys, retention};
@@ -21,7 +21,9 @@ pub mod audit;
 mod decide;
 mod detect;
 mod diff;
+mod expire;
 mod finish;
+mod follow;
 mod guard;
 pub mod hold;
 mod lines;
@@ -31,10 +33,12 @@ mod parked;
 pub mod plan;
 mod prepare;
 pub mod preview;
+mod put;
 mod read;
 mod recover;
 mod render;
 mod scopes;
+pub mod seal;
 mod settle;
 mod sightings;
 mod stock;
@@ -62,6 +66,14 @@ pub struct Pipeline {
     pub journal: Journal,
     /// Follow-up work each change calls for.
     pub then: Vec<queue::FollowUp>,
+    pub epilogue: Option<Arc<dyn Epilogue>>,
+}
+
+/// The last word on a pass, for a system that keeps records of its own in the store. Called when everything else is
+/// done and the report is concluded; whatever it writes is its own.
+#[async_trait::async_trait]
+pub trait Epilogue: Send + Sync {
+    async fn after(&self, line: &Pipeline, report: &mut Report) -> Result<()>;
 }
 
 /// What is asked of one pass.
@@ -75,6 +87,8 @@ pub struct Ask {
     pub approved: Vec<HeldItem>,
     /// Identities an audit found wrong in the store: written again even if nothing else says so.
     pub heal: HashSet<String>,
+    /// Do exactly this, or nothing.
+    pub sealed: Option<Arc<seal::Sealed>>,
     pub stop: Stop,
     pub progress: Arc<dyn Progress>,
 }
@@ -82,7 +96,7 @@ pub struct Ask {
 impl Ask {
     pub fn plain(trigger: &'static str) -> Self {
         let (stop, progress) = (Stop::default(), Arc::new(Silent));
-        Ask { trigger, only: None, full: false, approved: Vec::new(), heal: HashSet::new(), stop, progress }
+        Ask { trigger, only: None, full: false, approved: Vec::new(), heal: HashSet::new(), sealed: None, stop, progress }
     }
 }
 
@@ -127,40 +141,9 @@ impl Pipeline {
             report.fail(&error);
         }
         self.follow_up(ask, &mut report).await;
-        self.end(&mut report).await?;
+        self.epilogue(ask, &mut report).await;
+        self.close(&mut report).await;
         Ok(report)
-    }
-
-    /// One attempt at every open piece of follow-up work, old or new.
-    async fn follow_up(&self, ask: &Ask, report: &mut Report) {
-        if self.then.is_empty() || ask.stop.is_set() {
-            return;
-        }
-        ask.progress.step(&self.name, "following up", None);
-        match self.worker().once().await {
-            Ok(summary) => {
-                report.dead = summary.dead;
-                for fault in summary.paused {
-                    report.warn(format!("follow-up {} waits: {}", fault.scope.unwrap_or_default(), fault.message));
-                }
-                if summary.failed > 0 {
-                    report.warn(format!("{} follow-ups failed; `trueup queue ls` shows them", summary.failed));
-                }
-            }
-            Err(error) => report.fail(&error.while_("following up")),
-        }
-    }
-
-    pub fn worker(&self) -> queue::Worker {
-        queue::Worker {
-            pipeline: self.name.clone(),
-            state: self.state.clone(),
-            locks: self.locks.clone(),
-            clock: self.clock.clone(),
-            store: self.store.clone(),
-            shape: self.shape.clone(),
-            then: self.then.clone(),
-        }
     }
 
     async fn pass(&self, ask: &Ask, report: &mut Report) -> Result<()> {
@@ -169,25 +152,37 @@ impl Pipeline {
     }
 
     async fn pass_informed(&self, ask: &Ask, expired: Vec<String>, report: &mut Report) -> Result<()> {
-        let past = decide::past(self, ask, expired).await?;
+        let mut past = decide::past(self, ask).await?;
+        past.expired = expired;
         let cursors = if ask.full { Cursors::new() } else { self.cursors().await? };
 
         ask.progress.step(&self.name, "reading", None);
-        let reading = read::read(self, ask, &cursors, &past.decisions, report).await;
+        let reading = read::read(self, ask, &cursors, &past, report).await;
         report.requests = self.source.requests();
         let reading = reading?;
-        if reading.scopes.all_broken() {
+        report.head = reading.scopes.head().or_else(|| cursors.get("").cloned());
+        // What was seen before a scope broke is good; only deletions need the proof.
+        if reading.scopes.all_broken() && report.counts.scanned == 0 {
             finish::report_broken(&reading.scopes, report);
             return Err(finish::nothing_could_be_read(&reading.scopes));
         }
         let mut plan = decide::decide(self, ask, &past, reading, report).await?;
+        if let Some(sealed) = &ask.sealed {
+            sealed.compare(&self.sealed_steps(&mut plan.steps).await?)?;
+        }
+        if ask.stop.is_set() {
+            return Err(Error::new(Kind::Canceled, "stopped by request"));
+        }
 
         ask.progress.step(&self.name, "writing", Some(plan.adds + plan.updates + plan.deletes));
-        let preparer = prepare::Preparer { line: self, run: &report.id.clone(), decisions: &past.decisions, parked: &past.parked };
+        let preparer = prepare::Preparer { line: self, run: &report.id.clone(), decisions: &past.decisions, approved: &past.approved, parked: &past.parked };
         let mut applier = apply::Applier::new(self, ask, preparer, report);
         let outcome = applier.all(&mut plan.steps).await;
         let applied = applier.applied;
         report.requests = self.source.requests();
+        if let Err(error) = &outcome {
+            report.cause.get_or_insert(error.kind());
+        }
         finish::finish(self, ask, &past, plan, applied, report).await?;
         outcome
     }
@@ -195,6 +190,11 @@ impl Pipeline {
     /// Whether documents are kept until they are exported.
     fn keeps_bodies(&self) -> bool {
         self.shape.exports_body() && self.then.iter().any(|then| matches!(then.effect, queue::Effect::Export(_)))
+    }
+
+    /// Versions of this source are only hints, and its bodies are at hand: content is compared before it is judged.
+    fn compares_content(&self) -> bool {
+        self.source.versions() == Versions::Hint && !self.source.remote()
     }
 
     /// The names of the follow-up work every change calls for.
@@ -213,6 +213,14 @@ impl Pipeline {
             crate::state::item(keys::NEWEST_RUN, &report.id)?,
         ]).await?;
         Ok(report)
+    }
+
+    /// End the run. One that cannot be written down is still reported; the next start finds it unfinished.
+    async fn close(&self, report: &mut Report) {
+        if let Err(error) = self.end(report).await {
+            report.fail(&error);
+            report.conclude();
+        }
     }
 
     /// Write down how it ended, then forget what is old.

@@ -71,6 +71,7 @@ impl Pipeline {
             store,
             state: memory.state.clone(),
             baseline: None,
+            epilogue: None,
             locks: memory.locks.clone(),
             clock,
             guard: spec.guard,

@@ -9,12 +9,17 @@ use super::scopes::{Absence, Scopes};
 use crate::error::Result;
 
 /// Identities in scopes without an end whose owner is proven gone, generation by generation.
-pub fn gone_with_their_owner(line: &Pipeline, unseen: &mut Steps, scopes: &Scopes) -> Result<HashSet<String>> {
+pub fn gone_with_their_owner(
+    line: &Pipeline,
+    unseen: &mut Steps,
+    scopes: &Scopes,
+    said_gone: &HashSet<String>,
+) -> Result<HashSet<String>> {
     let mut orphans = HashSet::new();
     if !line.source.has_owners() || unseen.is_empty() {
         return Ok(orphans);
     }
-    let mut gone: HashSet<String> = HashSet::new();
+    let mut gone: HashSet<String> = said_gone.clone();
     loop {
         let before = gone.len();
         for step in unseen.read::<Step>()? {

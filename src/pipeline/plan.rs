@@ -4,7 +4,6 @@
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 use tempfile::SpooledTempFile;
 
 use crate::error::{Error, Result, from_io};
@@ -27,6 +26,8 @@ pub enum Why {
     Drift,
     /// Gone from the source.
     Absent,
+    /// Older than it is to be kept.
+    Expired,
 }
 
 impl Why {
@@ -39,6 +40,7 @@ impl Why {
             Why::Checksum => "checksum",
             Why::Drift => "drift",
             Why::Absent => "absent",
+            Why::Expired => "expired",
         }
     }
 }
@@ -88,6 +90,12 @@ impl Step {
             Action::Change(change, _) => Some(change),
             Action::Restamp => None,
         }
+    }
+
+    /// What people decide about: the content where it is known, else the source's stamp; `None` = absent. File times
+    /// change without the content changing, and a decision must not be forgotten over that.
+    pub fn mark(&self) -> Option<Fingerprint> {
+        self.stamp.map(|stamp| self.after.unwrap_or(stamp))
     }
 
     /// The key, as far as it is known before rendering.
@@ -175,33 +183,38 @@ impl<T: for<'de> Deserialize<'de>> Iterator for Reader<'_, T> {
     }
 }
 
-/// The content-addressed id of a plan: the same changes for the same reasons have the same id.
-pub struct PlanId(Sha256, bool);
+/// The content-addressed id of a plan: the same changes for the same reasons have the same id, in whatever order they
+/// were found (a scope that was read brings its items earlier than one that was not).
+pub struct PlanId {
+    pipeline: String,
+    /// The sum of the items' hashes, lane by lane.
+    sum: [u64; 4],
+    items: u64,
+}
 
 impl PlanId {
     pub fn of(pipeline: &str) -> Self {
-        let mut hash = Sha256::new();
-        hash.update(b"trueup plan 1\0");
-        hash.update(pipeline.as_bytes());
-        PlanId(hash, false)
+        PlanId { pipeline: pipeline.to_owned(), sum: [0; 4], items: 0 }
     }
 
     pub fn add(&mut self, identity: &str, change: Change, stamp: Option<Fingerprint>, before: Option<Fingerprint>) {
-        self.1 = true;
-        self.0.update([0]);
-        self.0.update(identity.as_bytes());
-        self.0.update([0, change as u8]);
-        for print in [stamp, before] {
-            self.0.update(print.map_or([0; 32], |print| print.0));
+        let print = |print: Option<Fingerprint>| print.map_or([0; 32], |print| print.0);
+        let item = Fingerprint::of_parts(&[identity.as_bytes(), &[change as u8], &print(stamp), &print(before)]);
+        for (sum, lane) in self.sum.iter_mut().zip(item.0.chunks_exact(8)) {
+            let lane = lane.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+            *sum = sum.wrapping_add(lane);
         }
+        self.items += 1;
     }
 
     pub fn is_empty(&self) -> bool {
-        !self.1
+        self.items == 0
     }
 
     /// Twelve hex digits: short enough to type, long enough never to meet another by chance.
     pub fn finish(self) -> String {
-        hex::encode(&self.0.finalize()[..6])
+        let sum: Vec<u8> = self.sum.iter().flat_map(|lane| lane.to_be_bytes()).collect();
+        let parts = [b"trueup plan 1".as_slice(), self.pipeline.as_bytes(), &self.items.to_be_bytes(), &sum];
+        hex::encode(&Fingerprint::of_parts(&parts).0[..6])
     }
 }

@@ -5,15 +5,15 @@ use std::collections::HashMap;
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 
-use super::decide::held_item;
+use super::decide::{held_item, is_approved};
 use super::parked::Parked;
-use super::plan::{Action, Step};
+use super::plan::{Action, Seen, Step};
 use super::render::Drawn;
 use super::{Pipeline, render};
 use crate::config::Heal;
 use crate::error::{Error, Fault, Kind, Result};
-use crate::record::{Body, Entry, Fingerprint, Version};
-use crate::shape::{Absent, Existing, Output, Reconciled, Rendered};
+use crate::record::{Body, Entry, Fingerprint};
+use crate::shape::{Absent, Existing, Output, Rendered};
 use crate::state::held::{Decision, HeldItem, Verdict};
 use crate::state::journal::{Change, Intent, PriorBase, PriorValue};
 use crate::state::{Base, Pointer, keys};
@@ -24,10 +24,11 @@ pub enum Ready {
     /// A write with its intent.
     Write(Box<Write>),
     /// The store is right; only state learns something.
-    Settled { scope: String, how: Settled, items: Vec<Item> },
+    Settled { scope: String, how: Settled, items: Vec<Item>, note: Option<String> },
     /// Present but unusable.
     Parked { entry: String, parked: Parked },
-    Failed { scope: String, fault: Fault },
+    /// `scanned` = it was seen at the source, and counted there.
+    Failed { scope: String, scanned: bool, fault: Fault },
     Held(HeldItem),
     /// Something a person should know; nothing comes of it.
     Remark(String),
@@ -37,6 +38,8 @@ pub enum Ready {
 pub enum Settled {
     Unchanged,
     Skipped,
+    /// Absent, and marked so already: it was not scanned, so it is not counted.
+    Absent,
 }
 
 pub struct Write {
@@ -101,16 +104,17 @@ pub struct Preparer<'a> {
     pub line: &'a Pipeline,
     pub run: &'a str,
     pub decisions: &'a HashMap<String, Decision>,
+    pub approved: &'a HashMap<String, HeldItem>,
     pub parked: &'a HashMap<String, Parked>,
 }
 
 /// A value on its way, before it is known what is there.
-struct Draft {
-    step: Step,
-    output: Output,
-    entry: Entry,
-    body: Option<Body>,
-    remark: Option<String>,
+pub(super) struct Draft {
+    pub step: Step,
+    pub output: Output,
+    pub entry: Entry,
+    pub body: Option<Body>,
+    pub remark: Option<String>,
 }
 
 /// A step after rendering, before its prior value is known.
@@ -141,10 +145,13 @@ impl Prepare for Preparer<'_> {
                     ready.push(self.delete(step, prior)?);
                 }
                 Drafted::Put(draft) => {
-                    ready.extend(self.retire(&draft.step, &draft.output, &mut priors)?);
+                    // The old key goes only with a new one to take its place.
                     let prior = priors.remove(&draft.output.key);
+                    let retired = self.retire(&draft.step, &draft.output, &mut priors)?;
                     ready.extend(draft.remark.as_ref().map(|text| remark(&draft.entry, text)));
                     self.put(*draft, prior, &mut ready)?;
+                    let kept = matches!(ready.last(), Some(Ready::Held(_)));
+                    ready.extend(retired.into_iter().filter(|_| !kept));
                 }
             }
         }
@@ -171,7 +178,7 @@ impl Preparer<'_> {
         let Drawn { rendered, entry, body, remark } = drawn;
         match rendered {
             Rendered::Put(output) => Drafted::Put(Box::new(Draft { step, output, entry, body, remark })),
-            Rendered::Keep(_) => Drafted::Done(self.keep(&step, &entry)),
+            Rendered::Keep(why) => Drafted::Done(self.keep(&step, &entry, &why)),
             Rendered::Skip(why) => Drafted::Done(park(&step, &entry, why)),
             Rendered::NeedBody => failed(&step, &Error::bug("a body was never given")),
         }
@@ -200,7 +207,7 @@ impl Preparer<'_> {
             }
             Ok(None) => {
                 let scope = step.scope;
-                Drafted::Done(Ready::Settled { scope, how: Settled::Unchanged, items: Vec::new() })
+                Drafted::Done(Ready::Settled { scope, how: Settled::Absent, items: Vec::new(), note: None })
             }
             Err(error) => failed(&step, &error),
         }
@@ -239,7 +246,7 @@ impl Preparer<'_> {
     }
 
     /// What the store holds now under the keys we are about to change. New keys are not looked up unless they may be
-    /// taken over: their condition is that nothing is there.
+    /// taken over or were seen to be taken: their condition is that nothing is there.
     async fn priors(&self, drafts: &[Drafted]) -> Result<HashMap<String, Stored>> {
         let mut wanted = Vec::new();
         for draft in drafts {
@@ -248,7 +255,9 @@ impl Preparer<'_> {
                 Drafted::Put(draft) => {
                     let Draft { step, output, .. } = &**draft;
                     wanted.extend(Self::old_keys(step, output)?);
-                    if step.base.is_some() || (self.may_replace(&step.identity) && !self.is_accounted_for()) {
+                    let taken = matches!(step.seen, Seen::At(_));
+                    let may_be = self.may_replace(&step.identity) && !self.is_accounted_for();
+                    if taken || step.base.is_some() || may_be {
                         wanted.push(output.key.clone());
                     }
                 }
@@ -264,142 +273,9 @@ impl Preparer<'_> {
     }
 
     /// May a new entry take over what is already under its key?
-    fn may_replace(&self, identity: &str) -> bool {
+    pub(super) fn may_replace(&self, identity: &str) -> bool {
         let adopted = || self.decisions.get(identity).is_some_and(|decision| decision.verdict == Verdict::Adopted);
         self.line.shape.existing() != Existing::Hold || self.line.adopt || adopted()
-    }
-
-    /// Stock was taken of a store that shows its keys late: what was not in it is new, and looking again tells less.
-    fn is_accounted_for(&self) -> bool {
-        self.line.shape.recalls() && !self.line.store.caps().strong_read
-    }
-
-    fn put(&self, draft: Draft, prior: Option<Stored>, ready: &mut Vec<Ready>) -> Result<()> {
-        let Draft { step, output, entry, body, .. } = draft;
-        let known = step.base()?;
-        if let Some((_, base)) = &known
-            && base.key(&step.identity) == output.key
-            && self.is_in_place(&step, base, &output, prior.as_ref())
-        {
-            let stamp = self.stamp(&step, &entry, &output);
-            let next = self.next(&step, &entry, &output);
-            ready.push(self.restamp(&step, base, &next, stamp, prior)?);
-            return Ok(());
-        }
-        let output = match &prior {
-            None => output,
-            Some(stored) => {
-                let before = known.as_ref().map(|(_, base)| base.prior(&step.identity));
-                let now = self.line.clock.now();
-                match self.line.shape.reconcile(output, &stored.value, before.as_ref(), now) {
-                    Reconciled::Keep(output) => {
-                        ready.push(self.adopt(&step, &entry, &output, stored)?);
-                        return Ok(());
-                    }
-                    Reconciled::Write(output, note) => {
-                        ready.extend(note.map(|text| remark(&entry, &text)));
-                        output
-                    }
-                }
-            }
-        };
-        ready.push(self.change(step, output, &entry, body, prior, known)?);
-        Ok(())
-    }
-
-    /// What is there says the same: it is ours from now on, as it is.
-    fn adopt(&self, step: &Step, entry: &Entry, output: &Output, stored: &Stored) -> Result<Ready> {
-        let bytes = Fingerprint::of(&stored.value);
-        let base = Base {
-            version: stored.version.clone(),
-            bytes: (bytes != output.fingerprint).then_some(bytes),
-            ..self.next(step, entry, output)
-        };
-        let mut items = vec![base.item(&self.line.name, &step.identity, self.stamp(step, entry, output))?];
-        items.extend(self.release(step));
-        Ok(Ready::Settled { scope: step.scope.clone(), how: Settled::Unchanged, items })
-    }
-
-    /// Absence has a stamp of its own: the shape's mark, not the source's.
-    fn stamp(&self, step: &Step, entry: &Entry, output: &Output) -> Fingerprint {
-        if step.entry.is_some() { self.line.shape.stamp(entry) } else { output.fingerprint }
-    }
-
-    /// What the baseline becomes.
-    fn next(&self, step: &Step, entry: &Entry, output: &Output) -> Base {
-        let bytes = Fingerprint::of(&output.value);
-        Base {
-            version: Version(String::new()),
-            fingerprint: output.fingerprint,
-            bytes: (bytes != output.fingerprint).then_some(bytes),
-            scope: step.scope.clone(),
-            body: entry.version.clone(),
-            key: (output.key != step.identity).then(|| output.key.clone()),
-            carry: output.carry.clone(),
-            written: Pointer::unset(),
-        }
-    }
-
-    fn change(
-        &self,
-        step: Step,
-        output: Output,
-        entry: &Entry,
-        body: Option<Body>,
-        prior: Option<Stored>,
-        known: Option<(Fingerprint, Base)>,
-    ) -> Result<Ready> {
-        let (stamp, next) = (self.stamp(&step, entry, &output), self.next(&step, entry, &output));
-        if let Some((_, base)) = &known {
-            if let Some(held) = self.edited(&step, base, prior.as_ref())? {
-                return Ok(Ready::Held(held));
-            }
-        } else if let Some(prior) = prior.as_ref().filter(|_| self.line.shape.existing() == Existing::Skip) {
-            let base = Base { version: prior.version.clone(), ..next };
-            let items = vec![base.item(&self.line.name, &step.identity, stamp)?];
-            return Ok(Ready::Settled { scope: step.scope, how: Settled::Unchanged, items });
-        }
-        let bytes = Fingerprint::of(&output.value);
-        let change = if known.is_some() || prior.is_some() { Change::Update } else { Change::Add };
-        let op = Op::Put { value: output.value, fingerprint: Some(output.fingerprint) };
-        let intent = Intent {
-            change,
-            bytes: Some(bytes),
-            next: Some(PriorBase { stamp, base: next }),
-            ..self.intent(&step, &output.key, known)
-        };
-        let waits = body.filter(|_| self.line.keeps_bodies());
-        let body = waits.map(|body| waiting_body(&self.line.name, &step.identity, &body));
-        let mut ready = self.write(&step, intent, op, prior);
-        if let Ready::Write(write) = &mut ready {
-            write.body = body;
-        }
-        Ok(ready)
-    }
-
-    /// The store already holds what would be written, and we know it.
-    fn is_in_place(&self, step: &Step, base: &Base, output: &Output, prior: Option<&Stored>) -> bool {
-        let unchanged = base.fingerprint == output.fingerprint && base.key(&step.identity) == output.key;
-        // A drift was seen in the value itself: then the version alone proves nothing.
-        let by_version = !matches!(step.action, Action::Change(_, super::plan::Why::Drift));
-        let intact = prior.is_some_and(|prior| {
-            (by_version && prior.version == base.version) || Fingerprint::of(&prior.value) == base.bytes_hash()
-        });
-        let adopted = step.action == Action::Restamp && self.line.drift.edited == Heal::Adopt && prior.is_some();
-        unchanged && (intact || adopted)
-    }
-
-    fn restamp(&self, step: &Step, base: &Base, next: &Base, stamp: Fingerprint, prior: Option<Stored>) -> Result<Ready> {
-        let base = Base {
-            version: prior.map_or_else(|| base.version.clone(), |prior| prior.version),
-            body: next.body.clone(),
-            scope: next.scope.clone(),
-            carry: next.carry.clone(),
-            ..base.clone()
-        };
-        let mut items = vec![base.item(&self.line.name, &step.identity, stamp)?];
-        items.extend(self.release(step));
-        Ok(Ready::Settled { scope: step.scope.clone(), how: Settled::Unchanged, items })
     }
 
     fn delete(&self, step: Step, prior: Option<Stored>) -> Result<Ready> {
@@ -414,7 +290,7 @@ impl Preparer<'_> {
         Ok(self.write(&step, Intent { change: Change::Delete, ..intent }, Op::Delete, prior))
     }
 
-    fn intent(&self, step: &Step, key: &str, known: Option<(Fingerprint, Base)>) -> Intent {
+    pub(super) fn intent(&self, step: &Step, key: &str, known: Option<(Fingerprint, Base)>) -> Intent {
         Intent {
             identity: step.identity.clone(),
             change: Change::Add,
@@ -431,7 +307,7 @@ impl Preparer<'_> {
         }
     }
 
-    fn write(&self, step: &Step, intent: Intent, op: Op, prior: Option<Stored>) -> Ready {
+    pub(super) fn write(&self, step: &Step, intent: Intent, op: Op, prior: Option<Stored>) -> Ready {
         let release = if intent.retire { Vec::new() } else { self.release(step) };
         let missing = matches!(step.action, Action::Change(Change::Update, super::plan::Why::Absent));
         let mut write = conditional(&self.line.name, self.run, intent, op, prior);
@@ -439,12 +315,15 @@ impl Preparer<'_> {
         if self.is_accounted_for() && self.may_replace(&step.identity) {
             write.item.expect = Expect::Anything;
         }
-        Ready::Write(Box::new(Write { scope: step.scope.clone(), stamp: step.stamp, missing, release, ..write }))
+        // A conflict is held under the content where that is compared, like everything a person decides about.
+        let content = write.intent.next.as_ref().map(|next| next.base.fingerprint).filter(|_| self.line.compares_content());
+        let stamp = step.stamp.map(|stamp| content.unwrap_or(stamp));
+        Ready::Write(Box::new(Write { scope: step.scope.clone(), stamp, missing, release, ..write }))
     }
 
     /// Somebody changed the value since we wrote it, and the config does not let us overwrite that.
-    fn edited(&self, step: &Step, base: &Base, prior: Option<&Stored>) -> Result<Option<HeldItem>> {
-        if self.line.drift.edited == Heal::Heal || !is_edited(base, prior) {
+    pub(super) fn edited(&self, step: &Step, base: &Base, prior: Option<&Stored>) -> Result<Option<HeldItem>> {
+        if self.line.drift.edited == Heal::Heal || is_approved(self.approved, step) || !is_edited(base, prior) {
             return Ok(None);
         }
         held_item(self.line, step, "edited in the store, and `drift.edited` says to leave it", false)
@@ -458,7 +337,8 @@ impl Preparer<'_> {
         held_item(self.line, step, "foreign: edited in the store since trueup wrote it", true)
     }
 
-    fn keep(&self, step: &Step, entry: &Entry) -> Ready {
+    fn keep(&self, step: &Step, entry: &Entry, why: &str) -> Ready {
+        let note = (!why.is_empty()).then(|| format!("{}: {why}", step.identity));
         let mut items = Vec::new();
         let mut how = Settled::Skipped;
         if let Ok(Some((_, base))) = step.base() {
@@ -466,11 +346,11 @@ impl Preparer<'_> {
             let base = Base { body: entry.version.clone(), ..base };
             items.extend(base.item(&self.line.name, &step.identity, self.line.shape.stamp(entry)));
         }
-        Ready::Settled { scope: step.scope.clone(), how, items }
+        Ready::Settled { scope: step.scope.clone(), how, items, note }
     }
 
     /// State items that forget what stood in the way of a step: it was parked, or a person had decided on it.
-    fn release(&self, step: &Step) -> Vec<Item> {
+    pub(super) fn release(&self, step: &Step) -> Vec<Item> {
         let parked = step.entry.as_ref().map(|entry| &entry.id).filter(|id| self.parked.contains_key(*id));
         let decided = self.decisions.get(&step.identity).map(|_| keys::decision(&self.line.name, &step.identity));
         let parked = parked.map(|id| keys::parked_item(&self.line.name, id));
@@ -504,14 +384,8 @@ fn is_edited(base: &Base, prior: Option<&Stored>) -> bool {
     prior.is_some_and(|prior| prior.version != base.version && Fingerprint::of(&prior.value) != base.bytes_hash())
 }
 
-fn remark(entry: &Entry, text: &str) -> Ready {
+pub(super) fn remark(entry: &Entry, text: &str) -> Ready {
     Ready::Remark(format!("{}: {text}", entry.id))
-}
-
-/// A document in the state, until its export is done. The fingerprint tells which version of it this is.
-fn waiting_body(pipeline: &str, identity: &str, body: &Body) -> Item {
-    let version = Fingerprint::of(body.version.as_bytes());
-    Item::put(keys::body(pipeline, identity), body.bytes.clone()).with_fingerprint(version)
 }
 
 fn park(step: &Step, entry: &Entry, why: String) -> Ready {
@@ -532,7 +406,8 @@ fn failed(step: &Step, error: &Error) -> Drafted {
 }
 
 fn fail(step: &Step, error: &Error) -> Ready {
-    Ready::Failed { scope: step.scope.clone(), fault: Fault::of(error).at_key(step.identity.clone()) }
+    let fault = Fault::of(error).at_key(step.identity.clone());
+    Ready::Failed { scope: step.scope.clone(), scanned: step.entry.is_some(), fault }
 }
 
 /// The value of a put, for those who need it after the item was moved.

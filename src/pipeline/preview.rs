@@ -69,10 +69,11 @@ impl Pipeline {
     }
 
     async fn preview_informed(&self, ask: &Ask, expired: Vec<String>, report: &mut Report) -> Result<Preview> {
-        let past = decide::past(self, ask, expired).await?;
+        let mut past = decide::past(self, ask).await?;
+        past.expired = expired;
         let cursors = if ask.full { Cursors::new() } else { self.cursors().await? };
-        let reading = read::read(self, ask, &cursors, &past.decisions, report).await?;
-        if reading.scopes.all_broken() {
+        let reading = read::read(self, ask, &cursors, &past, report).await?;
+        if reading.scopes.all_broken() && report.counts.scanned == 0 {
             return Err(finish::nothing_could_be_read(&reading.scopes));
         }
         let mut plan = decide::decide(self, ask, &past, reading, report).await?;
@@ -102,6 +103,7 @@ impl Pipeline {
             Action::Change(Change::Delete, _) => preview.delete.push(Keyed { key }),
             Action::Change(Change::Add, _) => {
                 preview.requests.to_come += u64::from(self.source.remote());
+                let key = step.entry.as_ref().and_then(|entry| self.shape.key(entry)).unwrap_or(key);
                 preview.add.push(Keyed { key });
             }
             Action::Change(Change::Update, why) => {

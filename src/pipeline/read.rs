@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde::Deserialize;
 
+use super::decide::Past;
 use super::detect::{self, Finding, Known};
 use super::lines::Lines;
 use super::plan::{Action, Seen, Step, Steps, Why};
@@ -14,7 +15,7 @@ use super::{Ask, Pipeline};
 use crate::error::{Error, Fault, Result};
 use crate::record::{Fingerprint, Version};
 use crate::source::{self, Cursors};
-use crate::state::held::{Decision, Verdict};
+use crate::state::held::Verdict;
 use crate::state::journal::Change;
 use crate::state::{Report, decode, keys};
 use crate::store::{Listed, What as Ls};
@@ -34,13 +35,15 @@ pub struct Reading {
     pub shadowed: Vec<(String, String, String)>,
     /// Scopes in which an item failed; their cursors stay.
     pub failed: Vec<String>,
+    /// Identities held by the last pass and met again in this one, so that they are judged anew.
+    pub met: HashSet<String>,
 }
 
 pub async fn read(
     line: &Pipeline,
     ask: &Ask,
     cursors: &Cursors,
-    decisions: &HashMap<String, Decision>,
+    past: &Past,
     report: &mut Report,
 ) -> Result<Reading> {
     let (mut sink, events) = source::channel();
@@ -52,7 +55,7 @@ pub async fn read(
     };
     let merging = async {
         let sightings = Sightings::of(events, line.shape.clone(), line.source.sorted());
-        let mut merge = Merge::start(line, ask, decisions, report).await?;
+        let mut merge = Merge::start(line, ask, past, report).await?;
         merge.all(sightings).await?;
         Ok(merge.found)
     };
@@ -76,7 +79,7 @@ struct Merge<'a> {
     line: &'a Pipeline,
     only: Option<&'a str>,
     heal: &'a HashSet<String>,
-    decisions: &'a HashMap<String, Decision>,
+    past: &'a Past,
     report: &'a mut Report,
     baseline: Lines,
     joined: Joined,
@@ -108,7 +111,7 @@ impl<'a> Merge<'a> {
     async fn start(
         line: &'a Pipeline,
         ask: &'a Ask,
-        decisions: &'a HashMap<String, Decision>,
+        past: &'a Past,
         report: &'a mut Report,
     ) -> Result<Self> {
         let joined = match (line.store.caps().cheap_list, line.shape.key_prefix()) {
@@ -118,7 +121,8 @@ impl<'a> Merge<'a> {
         };
         let baseline = Lines::of(line.baseline.as_ref().unwrap_or(line.state.store()).clone(), keys::bases(&line.name), Ls::Values);
         let found = Reading::default();
-        Ok(Merge { line, only: ask.only.as_deref(), heal: &ask.heal, decisions, report, baseline, joined, found, last: None })
+        let (only, heal) = (ask.only.as_deref(), &ask.heal);
+        Ok(Merge { line, only, heal, past, report, baseline, joined, found, last: None })
     }
 
     async fn all(&mut self, mut sightings: Sightings) -> Result<()> {
@@ -140,6 +144,9 @@ impl<'a> Merge<'a> {
         let known = self.baseline_of(&sighting.identity).await?;
         if !self.wanted(&sighting.identity, known.as_ref()) {
             return Ok(());
+        }
+        if self.past.holds(&sighting.identity) {
+            self.found.met.insert(sighting.identity.clone());
         }
         if let Some((last, winner)) = &self.last {
             if *last == sighting.identity {
@@ -180,13 +187,15 @@ impl<'a> Merge<'a> {
             body: &peeked.body,
             version: &peeked.version,
         });
-        self.void_if_overtaken(&sighting.identity, Some(stamp));
         let finding = detect::sighted(stamp, &sighting.entry.version, known_as, &seen, self.line.drift);
         match finding {
             Finding::Same if self.heal.contains(&sighting.identity) => {
                 self.push_step(sighting, Action::Change(Change::Update, Why::Drift), stamp, known.as_ref(), seen)?;
             }
-            Finding::Same => self.report.count(&sighting.entry.scope, |counts| counts.unchanged += 1),
+            Finding::Same => {
+                self.void_decision(&sighting.identity);
+                self.report.count(&sighting.entry.scope, |counts| counts.unchanged += 1);
+            }
             Finding::Drifted(class) => {
                 self.report.warn(format!("{} was {class} in the store and left so, as `drift` says", sighting.identity));
                 self.report.count(&sighting.entry.scope, |counts| counts.unchanged += 1);
@@ -275,13 +284,10 @@ impl<'a> Merge<'a> {
         if gone { self.found.steps.push(&step) } else { self.found.unseen.push(&step) }
     }
 
-    fn void_if_overtaken(&mut self, identity: &str, stamp: Option<Fingerprint>) {
-        if self.decisions.is_empty() {
-            return;
-        }
-        let about_the_source = |decision: &&Decision| decision.verdict != Verdict::Adopted;
-        let decision = self.decisions.get(identity).filter(about_the_source);
-        if decision.is_some_and(|decision| decision.stamp != stamp) {
+    /// The source agrees with the store: whatever a person decided about another version is settled.
+    fn void_decision(&mut self, identity: &str) {
+        let decision = self.past.decisions.get(identity);
+        if decision.is_some_and(|decision| decision.verdict != Verdict::Adopted) {
             self.found.void.push(identity.to_owned());
         }
     }

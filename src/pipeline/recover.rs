@@ -1,6 +1,8 @@
 //! After a crash: open intents are compared with the store. What arrived is settled; the rest is dropped and will be
 //! read and planned again. Nothing is written to the store here.
 
+use std::collections::HashSet;
+
 use super::Pipeline;
 use super::settle;
 use crate::error::{Error, Fault, Kind, Result};
@@ -35,10 +37,13 @@ async fn settle_batch(line: &Pipeline, key: &str, run: &str, batch: u32, open: O
         indices.into_iter().filter_map(|index| Some((index, intents.get(index as usize)?))).collect();
     let names: Vec<&str> = wanted.iter().map(|(_, intent)| intent.key()).collect();
     let stored = if names.is_empty() { Vec::new() } else { line.store.get(&names).await? };
+    let unmoved = unmoved(line, &intents).await?;
     let mut items = Vec::new();
     let mut count = 0;
     for ((index, intent), stored) in wanted.into_iter().zip(stored) {
         match arrived(intent, stored.as_ref()) {
+            // The baseline goes on naming the old key, so that the next pass completes the move.
+            Some(_) if !intent.retire && unmoved.contains(&intent.identity) => late.push((index, Late::Dropped)),
             Some(version) => {
                 count += 1;
                 let pointer = Pointer { run: run.to_owned(), batch, index };
@@ -53,6 +58,20 @@ async fn settle_batch(line: &Pipeline, key: &str, run: &str, batch: u32, open: O
     items.push(Item::delete(key));
     line.state.commit(items).await?;
     Ok(count)
+}
+
+/// Identities on the move whose old key is still in the store as it was.
+async fn unmoved(line: &Pipeline, intents: &[Intent]) -> Result<HashSet<String>> {
+    let retired: Vec<&Intent> = intents.iter().filter(|intent| intent.retire).collect();
+    if retired.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let names: Vec<&str> = retired.iter().map(|intent| intent.key()).collect();
+    let stored = line.store.get(&names).await?;
+    let left = retired.iter().zip(stored).filter(|(intent, stored)| {
+        stored.as_ref().is_some_and(|stored| Some(&stored.version) == intent.prior_version.as_ref())
+    });
+    Ok(left.map(|(intent, _)| intent.identity.clone()).collect())
 }
 
 /// Did this change reach the store? The exact bytes are the proof.

@@ -38,6 +38,10 @@ impl<'a> Arrived<'a> {
         self.exceptions.push((index, Late::Conflict));
     }
 
+    pub fn dropped(&mut self, index: u32) {
+        self.exceptions.push((index, Late::Dropped));
+    }
+
     pub fn failed(&mut self, index: u32, fault: &Fault) {
         self.exceptions.push((index, Late::Failed(fault.clone())));
     }

@@ -62,7 +62,7 @@ impl Pipeline {
             report.fail(&error);
         }
         self.follow_up(ask, &mut report).await;
-        self.end(&mut report).await?;
+        self.close(&mut report).await;
         Ok(report)
     }
 
@@ -148,12 +148,31 @@ impl Pipeline {
                 self.state.read(&keys::outcomes(&self.name, run, number)).await?.unwrap_or_default();
             for (index, intent) in (0u32..).zip(&intents).collect::<Vec<_>>().into_iter().rev() {
                 if !late.iter().any(|(other, _)| *other == index) {
-                    reverses.push(reverse_of(number, index, intent));
+                    reverses.push(self.reverse_of(number, index, intent));
                 }
             }
         }
         let holds = if approved { Holds::default() } else { self.judge_undo(&reverses).await? };
         divide(reverses, &holds)
+    }
+
+    fn reverse_of(&self, batch: u32, index: u32, intent: &Intent) -> Reverse {
+        let change = match (intent.change, &intent.prior) {
+            (Change::Delete, _) => Change::Add,
+            (Change::Add | Change::Update, None) => Change::Delete,
+            (Change::Add | Change::Update, Some(_)) => Change::Update,
+        };
+        let base = intent.next.as_ref().or(intent.prior_base.as_ref()).map(|known| &known.base);
+        Reverse {
+            batch,
+            index,
+            identity: intent.identity.clone(),
+            key: intent.key().to_owned(),
+            change,
+            scope: base.map(|base| base.scope.clone()).unwrap_or_default(),
+            // What the source still says: its content where that is compared, else its stamp.
+            stamp: intent.next.as_ref().map(|next| if self.compares_content() { next.base.fingerprint } else { next.stamp }),
+        }
     }
 
     async fn judge_undo(&self, reverses: &[Reverse]) -> Result<Holds> {
@@ -178,24 +197,6 @@ impl Pipeline {
                 return Ok(known);
             }
         }
-    }
-}
-
-fn reverse_of(batch: u32, index: u32, intent: &Intent) -> Reverse {
-    let change = match (intent.change, &intent.prior) {
-        (Change::Delete, _) => Change::Add,
-        (Change::Add | Change::Update, None) => Change::Delete,
-        (Change::Add | Change::Update, Some(_)) => Change::Update,
-    };
-    let base = intent.next.as_ref().or(intent.prior_base.as_ref()).map(|known| &known.base);
-    Reverse {
-        batch,
-        index,
-        identity: intent.identity.clone(),
-        key: intent.key().to_owned(),
-        change,
-        scope: base.map(|base| base.scope.clone()).unwrap_or_default(),
-        stamp: intent.next.as_ref().map(|next| next.stamp),
     }
 }
 

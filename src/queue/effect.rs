@@ -10,6 +10,7 @@ use serde_json::json;
 use sha2::Sha256;
 use tokio::io::AsyncWriteExt;
 
+use super::document::{self, Ready};
 use super::work::Worker;
 use super::{Effect, FollowUp, Task};
 use crate::config::{Command, StoreSpec, Webhook};
@@ -96,33 +97,41 @@ impl<'a> Effects<'a> {
         let target = self.target.get_or_try_init(opened).await?;
         let keys: Vec<&str> = tasks.iter().map(|task| task.key.as_str()).collect();
         let values = self.worker.store.get(&keys).await?;
-        let items: Vec<Option<Item>> = tasks.iter().zip(values).map(|(task, value)| self.exported(task, value)).collect();
-        let writes: Vec<Item> = items.iter().flatten().cloned().collect();
+        let ready = if self.worker.shape.exports_body() {
+            document::ready(self.worker, target, tasks, values).await?
+        } else {
+            tasks.iter().zip(values).map(|(task, value)| self.exported(task, value)).collect()
+        };
+        let writes: Vec<Item> = ready.iter().filter_map(written).collect();
         let outcomes = if writes.is_empty() { Vec::new() } else { target.write(writes, Mode::Each).await? };
         let unreachable = !outcomes.is_empty()
             && outcomes.iter().all(|outcome| outcome.as_ref().is_err_and(|error| error.kind() == Kind::Unavailable));
         let mut outcomes = outcomes.into_iter();
-        let answer = |item: &Option<Item>| match item.as_ref().and_then(|_| outcomes.next()) {
-            None | Some(Ok(_)) => Done::Well,
-            Some(Err(error)) if unreachable => Done::HandedBack(Fault::of(&error)),
-            Some(Err(error)) => Done::Failed(Fault::of(&error)),
+        let mut answer = |one: Ready| match one {
+            Ready::Not(done) => done,
+            Ready::Nothing => Done::Well,
+            Ready::Write(_) => match outcomes.next() {
+                None | Some(Ok(_)) => Done::Well,
+                Some(Err(error)) if unreachable => Done::HandedBack(Fault::of(&error)),
+                Some(Err(error)) => Done::Failed(Fault::of(&error)),
+            },
         };
-        Ok(items.iter().map(answer).collect())
+        Ok(ready.into_iter().map(&mut answer).collect())
     }
 
     /// A put whose value is gone by now has nothing to export: the delete that follows takes its place.
-    fn exported(&self, task: &Task, value: Option<Stored>) -> Option<Item> {
+    fn exported(&self, task: &Task, value: Option<Stored>) -> Ready {
         let shape = &self.worker.shape;
         match (task.change, value) {
-            (Change::Delete, _) => Some(Item::delete(shape.export_key(&task.key))),
+            (Change::Delete, _) => Ready::Write(Item::delete(shape.export_key(&task.key))),
             (Change::Add | Change::Update, Some(stored)) => {
                 let item = Item::put(shape.export_key(&task.key), stored.value);
-                Some(match stored.fingerprint {
+                Ready::Write(match stored.fingerprint {
                     Some(print) => item.with_fingerprint(print),
                     None => item,
                 })
             }
-            (Change::Add | Change::Update, None) => None,
+            (Change::Add | Change::Update, None) => Ready::Nothing,
         }
     }
 
@@ -148,6 +157,7 @@ impl<'a> Effects<'a> {
         let doing = || format!("running {}", command.program);
         let mut child = tokio::process::Command::new(&command.program)
             .args(&command.args)
+            .current_dir(&command.folder)
             .env("TRUEUP_KEY", &task.key)
             .env("TRUEUP_CHANGE", task.change.name())
             .stdin(Stdio::piped())
@@ -203,6 +213,13 @@ impl<'a> Effects<'a> {
         let write = String::from(task.write.clone());
         let parts = [self.worker.pipeline.as_bytes(), self.then.name.as_bytes(), task.key.as_bytes(), write.as_bytes()];
         crate::record::Fingerprint::of_parts(&parts).to_string()
+    }
+}
+
+fn written(ready: &Ready) -> Option<Item> {
+    match ready {
+        Ready::Write(item) => Some(item.clone()),
+        Ready::Nothing | Ready::Not(_) => None,
     }
 }
 

@@ -15,6 +15,7 @@ use crate::state::{Pointer, State, item, keys};
 use crate::store::Item;
 
 pub mod dead;
+mod document;
 mod effect;
 pub mod outside;
 mod work;

@@ -54,7 +54,7 @@ pub struct Output {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rendered {
     Put(Output),
-    /// Leave what is there, and say why (counted as unchanged).
+    /// Leave what is there (counted as unchanged, or skipped when there is nothing). A reason is told, none is not.
     Keep(String),
     /// Present but not usable; what is stored stays (counted as skipped, reported on every run).
     Skip(String),
@@ -172,9 +172,35 @@ pub trait Shape: Send + Sync {
         false
     }
 
+    /// Which version of its document a row speaks of; an export never puts another one beside it.
+    fn body_mark(&self, _value: &[u8]) -> Option<Fingerprint> {
+        None
+    }
+
+    /// What an export writes for a row. `body` is the document, if it waits for this export; `object` is what the
+    /// export's target holds now.
+    fn export(&self, value: &Bytes, _body: Option<&[u8]>, _object: Option<&[u8]>, _now: Timestamp) -> Result<Bytes> {
+        Ok(value.clone())
+    }
+
     /// The key an export uses for one of ours.
     fn export_key(&self, key: &str) -> String {
         key.to_owned()
+    }
+
+    /// The key an entry will be written under, where that is known without its body or its past.
+    fn key(&self, _entry: &Entry) -> Option<String> {
+        None
+    }
+
+    /// Where keys lie that are kept for a limited time only; `None` = everything is kept.
+    fn expires_below(&self) -> Option<&str> {
+        None
+    }
+
+    /// Is this key of the shape's making, and older than it is to be kept? Such a key is deleted unguarded.
+    fn expired(&self, _key: &str, _now: Timestamp) -> bool {
+        false
     }
 
     /// What makes an entry the same as last time: shape version, body version and facts.

@@ -6,7 +6,7 @@ use super::journal::Change;
 use super::{State, item, keys};
 use crate::error::{Error, Kind, Result};
 use crate::record::Fingerprint;
-use crate::store::Item;
+use crate::store::{Item, Query};
 
 /// A held plan: its header. The items are below `held-item/`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,6 +65,16 @@ pub enum Verdict {
     Adopted,
 }
 
+impl Verdict {
+    pub fn name(self) -> &'static str {
+        match self {
+            Verdict::Undone => "undone",
+            Verdict::Rejected => "rejected",
+            Verdict::Adopted => "adopted",
+        }
+    }
+}
+
 impl State {
     pub async fn held_header(&self, pipeline: &str, slot: &str) -> Result<Option<Header>> {
         self.read(&keys::held(pipeline, slot)).await
@@ -101,7 +111,7 @@ impl State {
     pub async fn hold(&self, header: &Header, items: &[HeldItem]) -> Result<()> {
         let old = self.held_header(&header.pipeline, header.slot()).await?;
         if old.as_ref().is_some_and(|old| old.plan == header.plan) {
-            return Ok(());
+            return self.sweep_held_items(&header.pipeline).await;
         }
         let writes = items.iter().map(|held| {
             let key = keys::held_item(&header.pipeline, &header.plan, &held.identity);
@@ -109,7 +119,7 @@ impl State {
         });
         self.commit_in_parts(writes.collect::<Result<_>>()?).await?;
         self.put(&keys::held(&header.pipeline, header.slot()), header).await?;
-        self.drop_held_items(old).await
+        self.sweep_held_items(&header.pipeline).await
     }
 
     pub async fn nothing_held(&self, pipeline: &str, slot: &str) -> Result<()> {
@@ -117,13 +127,25 @@ impl State {
         if old.is_some() {
             self.commit(vec![Item::delete(keys::held(pipeline, slot))]).await?;
         }
-        self.drop_held_items(old).await
+        self.sweep_held_items(pipeline).await
     }
 
-    async fn drop_held_items(&self, header: Option<Header>) -> Result<()> {
-        if let Some(old) = header {
-            self.remove_below(&keys::held_items(&old.pipeline, &old.plan)).await?;
+    /// Remove items that hang from no header: of the plan just replaced, or of one that was cut off half written.
+    async fn sweep_held_items(&self, pipeline: &str) -> Result<()> {
+        let headers = self.read_all::<Header>(&keys::held_of(pipeline)).await?;
+        let prefix = keys::all_held_items(pipeline);
+        let mut after = None;
+        loop {
+            let query = Query { limit: 1, after: after.as_deref(), ..Query::keys(&prefix) };
+            let Some(first) = self.store().list(query).await?.items.pop() else { return Ok(()) };
+            let plan = keys::below(&prefix, &first.key).split('/').next().unwrap_or_default();
+            let items = keys::held_items(pipeline, plan);
+            if headers.iter().any(|(_, header)| header.plan == plan) {
+                // Go on behind this plan's items: `0` is the character after `/`.
+                after = Some(format!("{}0", items.trim_end_matches('/')));
+            } else {
+                self.remove_below(&items).await?;
+            }
         }
-        Ok(())
     }
 }

@@ -91,6 +91,10 @@ pub fn held_of(pipeline: &str) -> String {
     format!("held/{pipeline}/")
 }
 
+pub fn all_held_items(pipeline: &str) -> String {
+    format!("held-item/{pipeline}/")
+}
+
 pub fn held_items(pipeline: &str, plan: &str) -> String {
     format!("held-item/{pipeline}/{plan}/")
 }
@@ -142,6 +146,16 @@ pub fn bodies(pipeline: &str) -> String {
 
 pub fn body(pipeline: &str, identity: &str) -> String {
     format!("body/{pipeline}/{identity}")
+}
+
+/// What a registry remembers of its own records.
+pub fn registry(pipeline: &str) -> String {
+    format!("registry/{pipeline}")
+}
+
+/// Queue entries and dead letters as they were last published, below `queue/` and `dead/`.
+pub fn published(pipeline: &str) -> String {
+    format!("published/{pipeline}/")
 }
 
 /// That stock was taken of the store, and when.

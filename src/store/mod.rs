@@ -11,10 +11,14 @@ use crate::error::{Error, Kind, Result};
 use crate::record::{Fingerprint, Version};
 
 pub mod counted;
+pub mod etcd;
 pub mod faulty;
+pub mod folder;
 pub mod limited;
 pub mod memory;
+pub mod objects;
 pub mod open;
+pub mod postgres;
 pub mod prefixed;
 mod sift;
 pub mod sqlite;

@@ -1,15 +1,62 @@
-//! From a store's place in the config to the store itself.
+//! From a store's description in the config to the store itself.
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::folder::Folder;
+use super::memory::Memory;
+use super::objects::{Bucket, Objects};
+use super::sqlite::Sqlite;
+use super::{Access, SharedStore};
 use crate::clock::SharedClock;
 use crate::config::{Place, StoreSpec};
-use crate::error::{Error, Kind, Result};
-use crate::store::{Access, SharedStore};
-use std::sync::Arc;
+use crate::error::{Context, Error, Result};
+use crate::secret::Secret;
 
-pub async fn open(spec: &StoreSpec, access: Access, _clock: SharedClock) -> Result<SharedStore> {
-    Ok(match &spec.place {
-        Place::Memory => Arc::new(super::memory::Memory::named(&spec.name)),
-        Place::Sqlite(path) => Arc::new(super::sqlite::Sqlite::open(path, access)?),
-        _ => return Err(Error::new(Kind::Config, "not yet")),
+/// Open a store. Reading creates nothing; writing makes what is missing (but never a bucket).
+pub async fn open(spec: &StoreSpec, access: Access, clock: SharedClock) -> Result<SharedStore> {
+    let opened: Result<SharedStore> = match &spec.place {
+        Place::Memory => Ok(memory(&spec.name)),
+        Place::Sqlite(path) => {
+            let path = path.clone();
+            blocking(move || Sqlite::open(&path, access)).await.map(|store| Arc::new(store) as SharedStore)
+        }
+        Place::Folder(path) => {
+            let path = path.clone();
+            blocking(move || Folder::open(&path, access)).await.map(|store| Arc::new(store) as SharedStore)
+        }
+        Place::S3 { bucket, prefix } => {
+            let to = bucket_of(spec, bucket, prefix)?;
+            let store = Objects::connect(&to, access, &*clock).await;
+            store.map(|store| Arc::new(store) as SharedStore)
+        }
+    };
+    opened.context(|| format!("store {}", spec.name))
+}
+
+fn bucket_of(spec: &StoreSpec, bucket: &str, prefix: &str) -> Result<Bucket> {
+    let secret = |name: &str| -> Result<Option<Secret>> {
+        let found = spec.secrets.get(name).map(crate::secret::SecretRef::require).transpose();
+        found.context(|| format!("store {}: {name}", spec.name))
+    };
+    Ok(Bucket {
+        bucket: bucket.to_owned(),
+        prefix: prefix.to_owned(),
+        endpoint: spec.options.get("endpoint").cloned(),
+        region: spec.options.get("region").cloned(),
+        access_key: secret("access_key")?,
+        secret_key: secret("secret_key")?,
     })
+}
+
+/// Stores in memory live as long as the process, by name: two pipelines that name the same one share it.
+fn memory(name: &str) -> SharedStore {
+    static HELD: Mutex<BTreeMap<String, Arc<Memory>>> = Mutex::new(BTreeMap::new());
+    let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+    held.entry(name.to_owned()).or_insert_with(|| Arc::new(Memory::named(name))).clone()
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| Error::bug("opening a store broke off").caused_by(error))?
 }

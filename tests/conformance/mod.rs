@@ -5,7 +5,12 @@ pub mod reading;
 pub mod stores;
 pub mod writing;
 
+mod folder;
+mod etcd;
 mod memory;
+mod postgres;
 mod sources;
+mod objects;
+mod opening;
 mod sqlite;
 mod wrappers;

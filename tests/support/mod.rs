@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::sync::OnceCell;
 
 pub mod etcd;
+pub mod http;
 pub mod leash;
 pub mod postgres;
 mod tests;
@@ -51,3 +52,5 @@ pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }
+
+pub mod s3;

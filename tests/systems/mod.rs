@@ -1,3 +1,4 @@
-//! The systems, each by the scenarios it must stand.
+//! The systems, each by the scenarios it must stand, against the servers it is for.
 
 mod archive;
+mod replica;

@@ -43,13 +43,6 @@ impl Articles {
         Articles { spec, previews }
     }
 
-    /// Is this key an article's, and older than articles are kept?
-    pub fn is_expired(&self, key: &str, now: Timestamp) -> bool {
-        let Some(keep) = self.spec.keep else { return false };
-        let date = self.spec.key.name(key).and_then(|named| named.date);
-        date.is_some_and(|date| date < keep.first_day(SEOUL.to_datetime(now).date()))
-    }
-
     fn file(&self, input: &Input<'_>, article: &Article, key: String) -> Result<Rendered> {
         if self.previews && article.previews.is_none() && article.wants_previews() {
             return Ok(Rendered::NeedBody);
@@ -77,9 +70,9 @@ impl Articles {
             if missing(article).len() < carry.missing.len() {
                 return self.file(input, article, prior.key.clone());
             }
-            return Ok(Rendered::Keep("exists; a preview is still missing".to_owned()));
+            return Ok(Rendered::Keep(String::new()));
         }
-        let key = self.key(article);
+        let key = self.key_of(article);
         match self.spec.on_edit {
             OnEdit::Update => self.file(input, article, prior.key.clone()),
             // The same article under the same key: the store decides whether its file is still in place.
@@ -89,11 +82,11 @@ impl Articles {
             OnEdit::Keep if key != prior.key => {
                 Ok(Rendered::Keep(format!("date changed to {}; {} stays", article.published, prior.key)))
             }
-            OnEdit::Keep => Ok(Rendered::Keep("exists".to_owned())),
+            OnEdit::Keep => Ok(Rendered::Keep("edited at its source; the saved file stays".to_owned())),
         }
     }
 
-    fn key(&self, article: &Article) -> String {
+    fn key_of(&self, article: &Article) -> String {
         self.spec.key.key(&article.board, &article.id, article.published)
     }
 }
@@ -107,7 +100,8 @@ fn missing(article: &Article) -> Vec<String> {
 pub fn fingerprint(value: &[u8]) -> Fingerprint {
     let start = value.windows(file::GENERATED.len()).position(|window| window == file::GENERATED.as_bytes());
     let Some(start) = start else { return Fingerprint::of(value) };
-    let end = value[start..].iter().position(|byte| *byte == b'\n').map_or(value.len(), |length| start + length);
+    let end =
+        value[start..].iter().position(|byte| *byte == b'\n').map_or(value.len(), |length| start + length);
     Fingerprint::of_parts(&[&value[..start], &value[end..]])
 }
 
@@ -148,15 +142,28 @@ impl Shape for Articles {
         let bytes = input.body.map(|body| &body.bytes).or(input.entry.inline.as_ref());
         let Some(bytes) = bytes else { return Ok(Rendered::NeedBody) };
         let article = Article::from_json(bytes)?;
-        if let Some(keep) = self.spec.keep
-            && self.is_expired(&self.key(&article), input.now)
-        {
-            return Ok(Rendered::Keep(format!("older than {keep}")));
+        if self.expired(&self.key_of(&article), input.now) {
+            return Ok(Rendered::Keep(String::new()));
         }
         match input.prior {
             Some(prior) => self.again(input, &article, prior),
-            None => self.file(input, &article, self.key(&article)),
+            None => self.file(input, &article, self.key_of(&article)),
         }
+    }
+
+    fn key(&self, entry: &Entry) -> Option<String> {
+        let article = Article::from_json(entry.inline.as_ref()?).ok()?;
+        Some(self.key_of(&article))
+    }
+
+    fn expires_below(&self) -> Option<&str> {
+        self.spec.keep.map(|_| self.spec.key.head())
+    }
+
+    fn expired(&self, key: &str, now: Timestamp) -> bool {
+        let Some(keep) = self.spec.keep else { return false };
+        let date = self.spec.key.name(key).and_then(|named| named.date);
+        date.is_some_and(|date| date < keep.first_day(SEOUL.to_datetime(now).date()))
     }
 
     /// Feeds never prove absence; if some other source does, an archive keeps what it has.

@@ -9,7 +9,9 @@ pub fn line(text: &str) -> Cow<'_, str> {
     if !text.contains(['\n', '\r']) {
         return Cow::Borrowed(text);
     }
-    Cow::Owned(text.split(['\n', '\r']).map(str::trim).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" "))
+    Cow::Owned(
+        text.split(['\n', '\r']).map(str::trim).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" "),
+    )
 }
 
 /// The text of a heading. Brackets stay as they are unless they would make a link.

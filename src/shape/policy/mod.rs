@@ -18,10 +18,11 @@ use super::{
     Absent, Existing, Identified, Input, Older, Output, Prior, Recalled, Reconciled, Rendered, Shape,
 };
 use crate::clock::rfc3339_ms;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::record::{Entry, Fingerprint};
 
 mod entry;
+mod object;
 mod title;
 
 pub use entry::{Deprecated, KEY_MAX, PREFIX, PolicyEntry, Status, Stored};
@@ -254,6 +255,32 @@ impl Shape for Policy {
 
     fn absent(&self, _prior: &Prior, _value: Option<&[u8]>, _now: Timestamp) -> Absent {
         Absent::Delete
+    }
+
+    fn exports_body(&self) -> bool {
+        true
+    }
+
+    fn export_key(&self, key: &str) -> String {
+        let name = key.strip_prefix(PREFIX).unwrap_or(key);
+        format!("policies/{name}/policy.md")
+    }
+
+    fn body_mark(&self, value: &[u8]) -> Option<Fingerprint> {
+        let row: PolicyEntry = serde_json::from_slice(value).ok()?;
+        Some(Fingerprint::of(row.sha.as_bytes()))
+    }
+
+    fn export(&self, value: &Bytes, body: Option<&[u8]>, object: Option<&[u8]>, now: Timestamp) -> Result<Bytes> {
+        let odd = || Error::new(Kind::Invalid, "the row is not a policy");
+        let row: PolicyEntry = serde_json::from_slice(value).map_err(|error| odd().caused_by(error))?;
+        // The file that is there serves again when only the row changed.
+        let again = || object.filter(|file| object::sha_of(file).as_deref() == Some(row.sha.as_str()));
+        let document = body.or_else(|| object::document(again()?)).ok_or_else(|| {
+            Error::new(Kind::NotFound, "the document no longer waits for its export")
+                .remedy_is("Change the document at its source, or remove its row and run again.")
+        })?;
+        Ok(object::compose(&row, &rfc3339_ms(now), document))
     }
 
     fn recalls(&self) -> bool {

@@ -73,7 +73,9 @@ pub fn read(xml: &str) -> Result<Feed> {
                 reading.end(tag.local_name().as_ref());
                 Ok(())
             }
-            Event::Text(text) => text.xml10_content().map_err(text_fault).and_then(|text| reading.text(&text)),
+            Event::Text(text) => {
+                text.xml10_content().map_err(text_fault).and_then(|text| reading.text(&text))
+            }
             Event::CData(text) => text.xml10_content().map_err(text_fault).map(|text| reading.cdata(&text)),
             Event::GeneralRef(name) => resolve(&name).and_then(|c| reading.reference(c)),
             Event::DocType(text) => refuse_entities(&text),
@@ -105,7 +107,10 @@ fn text_fault(error: quick_xml::encoding::EncodingError) -> Error {
 
 fn refuse_entities(doctype: &[u8]) -> Result<()> {
     if doctype.contains(&b'[') {
-        return Err(Error::new(Kind::Invalid, "the document declares entities of its own, which are never expanded"));
+        return Err(Error::new(
+            Kind::Invalid,
+            "the document declares entities of its own, which are never expanded",
+        ));
     }
     Ok(())
 }
@@ -212,7 +217,8 @@ impl Reading {
         if !self.in_channel {
             return Ok(());
         }
-        if self.depth == base && matches!((self.dialect, name), (Some(Dialect::Rss), "item") | (Some(Dialect::Atom), "entry"))
+        if self.depth == base
+            && matches!((self.dialect, name), (Some(Dialect::Rss), "item") | (Some(Dialect::Atom), "entry"))
         {
             self.item = Some(Item::default());
         } else if self.depth == base + usize::from(self.item.is_some()) {
@@ -344,7 +350,9 @@ impl Reading {
         let is_atom = self.dialect == Some(Dialect::Atom);
         match (open.field, open.form) {
             (Field::Description | Field::Content, Form::Text) if is_atom => text = entities::to_html(&text),
-            (Field::Title, Form::Html | Form::Xhtml) => text = entities::decode(&without_tags(&text)).into_owned(),
+            (Field::Title, Form::Html | Form::Xhtml) => {
+                text = entities::decode(&without_tags(&text)).into_owned()
+            }
             _ => {}
         }
         match &mut self.item {
@@ -441,7 +449,9 @@ fn atom_field(name: &str) -> Option<Field> {
 fn attr(tag: &BytesStart<'_>, name: &str) -> Result<Option<String>> {
     let found = tag.try_get_attribute(name).map_err(|error| Error::new(Kind::Invalid, error.to_string()))?;
     let Some(found) = found else { return Ok(None) };
-    let value = found.normalized_value(quick_xml::XmlVersion::Implicit1_0).map_err(|error| Error::new(Kind::Invalid, error.to_string()))?;
+    let value = found
+        .normalized_value(quick_xml::XmlVersion::Implicit1_0)
+        .map_err(|error| Error::new(Kind::Invalid, error.to_string()))?;
     Ok(Some(value.trim().to_owned()).filter(|value| !value.is_empty()))
 }
 
@@ -450,7 +460,8 @@ const VOID: [&[u8]; 5] = [b"br", b"hr", b"img", b"wbr", b"input"];
 
 /// A start tag without its namespace prefix, attributes as they stand.
 fn name_onward<'a>(tag: &'a BytesStart<'_>) -> Result<&'a str> {
-    let text = std::str::from_utf8(tag).map_err(|error| Error::new(Kind::Invalid, "not text").caused_by(error))?;
+    let text =
+        std::str::from_utf8(tag).map_err(|error| Error::new(Kind::Invalid, "not text").caused_by(error))?;
     let prefix = tag.name().prefix().map_or(0, |prefix| prefix.as_ref().len() + 1);
     Ok(&text[prefix..])
 }

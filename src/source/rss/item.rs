@@ -3,8 +3,8 @@
 
 use std::collections::HashSet;
 
-use jiff::civil::{Date, DateTime};
 use jiff::Timestamp;
+use jiff::civil::{Date, DateTime};
 
 use super::feed::{Feed, Item};
 use crate::error::{Error, Kind, Result};
@@ -48,7 +48,8 @@ pub fn articles(feed: Feed, board: &str, ids: Ids) -> Vec<Result<Article, BadIte
 
 fn article(item: Item, board: &str, head: &Head, ids: Ids, numbered: bool) -> Result<Article, BadItem> {
     let Some(id) = article_id(&item, ids, numbered) else {
-        let print = Fingerprint::of_parts(&[item.link.as_bytes(), item.title.as_bytes(), item.date.as_bytes()]);
+        let print =
+            Fingerprint::of_parts(&[item.link.as_bytes(), item.title.as_bytes(), item.date.as_bytes()]);
         let name = format!("no-id-{}", print.short());
         let message = format!("the item «{}» has no id (link: {})", shown(&item.title), shown(&item.link));
         return Err(BadItem { name, error: Error::new(Kind::Invalid, message) });
@@ -122,7 +123,11 @@ pub fn key_part(id: &str) -> Option<String> {
         }
     }
     let slug = slug.trim_matches(['-', '.']);
-    Some(format!("{slug}{}{}", if slug.is_empty() { "" } else { "-" }, Fingerprint::of(id.as_bytes()).short()))
+    Some(format!(
+        "{slug}{}{}",
+        if slug.is_empty() { "" } else { "-" },
+        Fingerprint::of(id.as_bytes()).short()
+    ))
 }
 
 /// The day in Asia/Seoul: `2025-10-16`, `2025-10-16 09:30[:00]`, RFC 2822 or RFC 3339.
@@ -151,9 +156,14 @@ pub fn day(text: &str) -> Result<Date> {
 fn is_board_date(text: &str) -> bool {
     let shape = |text: &str, shape: &str| {
         text.len() == shape.len()
-            && text.bytes().zip(shape.bytes()).all(|(c, s)| if s == b'0' { c.is_ascii_digit() } else { c == s })
+            && text
+                .bytes()
+                .zip(shape.bytes())
+                .all(|(c, s)| if s == b'0' { c.is_ascii_digit() } else { c == s })
     };
-    ["0000-00-00", "0000-00-00 00:00", "0000-00-00 00:00:00", "0000-00-00 00:00:00.0"].iter().any(|s| shape(text, s))
+    ["0000-00-00", "0000-00-00 00:00", "0000-00-00 00:00:00", "0000-00-00 00:00:00.0"]
+        .iter()
+        .any(|s| shape(text, s))
 }
 
 fn attachments(item: &Item) -> Vec<Attachment> {

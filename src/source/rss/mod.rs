@@ -65,13 +65,15 @@ enum Board {
 
 impl Rss {
     pub fn new(spec: &RssSpec, clock: SharedClock) -> Result<Self> {
-        let feeds: Vec<Feed> = spec.feeds.iter().map(|feed| Feed::of(feed.board.as_deref(), &feed.url)).collect();
+        let feeds: Vec<Feed> =
+            spec.feeds.iter().map(|feed| Feed::of(feed.board.as_deref(), &feed.url)).collect();
         let name = match &feeds[..] {
             [] => return Err(Error::new(Kind::Config, "no feed is named")),
             [only] => shown(&only.url),
             [first, rest @ ..] => format!("{} and {} more", shown(&first.url), rest.len()),
         };
-        let previews = spec.preview.as_ref().map(|preview| Previews::new(preview, spec.timeout)).transpose()?;
+        let previews =
+            spec.preview.as_ref().map(|preview| Previews::new(preview, spec.timeout)).transpose()?;
         Ok(Rss { name, feeds, timeout: spec.timeout, previews, http: Http::new(clock)? })
     }
 

@@ -1,0 +1,118 @@
+//! `postgres://user@host[:port][,host[:port]]/database[?sslmode=…&sslrootcert=…&target_session_attrs=…&table=…]`
+
+use std::path::PathBuf;
+
+use tokio_postgres::Config;
+use tokio_postgres::config::{Host, SslMode};
+
+use crate::error::{Error, Kind, Result};
+use crate::etcd::place::percent_decode;
+
+/// Where a database is. The password inside `config` is not shown by `Debug`.
+#[derive(Clone)]
+pub struct PostgresPlace {
+    pub(super) config: Config,
+    /// Check the server's certificate. libpq's rule: `verify-ca`, `verify-full`, or a root certificate given.
+    pub(super) verify: bool,
+    pub(super) authority: Option<PathBuf>,
+    /// `table=` of a key-value store; the replica has tables of its own.
+    pub table: Option<String>,
+}
+
+impl std::fmt::Debug for PostgresPlace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.shown())
+    }
+}
+
+impl PostgresPlace {
+    pub fn parse(url: &str) -> Result<Self> {
+        if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
+            return Err(bad("begins with postgres://"));
+        }
+        let (base, query) = url.split_once('?').unwrap_or((url, ""));
+        let mut place = PostgresPlace { config: Config::new(), verify: false, authority: None, table: None };
+        let mut mode = None;
+        let mut rest = Vec::new();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            match name {
+                "table" => place.table = Some(percent_decode(value)),
+                "sslrootcert" => place.authority = Some(PathBuf::from(percent_decode(value))),
+                "sslmode" => mode = Some(percent_decode(value)),
+                _ => rest.push(pair),
+            }
+        }
+        let plain = if rest.is_empty() { base.to_owned() } else { format!("{base}?{}", rest.join("&")) };
+        // The parser's own message may quote the URL, password and all: it is not passed on.
+        place.config = plain.parse().map_err(|_| bad("that trueup can read"))?;
+        if place.config.get_hosts().is_empty() {
+            return Err(bad("names a host"));
+        }
+        let ssl = match mode.as_deref() {
+            Some("disable") => SslMode::Disable,
+            None | Some("allow" | "prefer") => SslMode::Prefer,
+            Some("require") => SslMode::Require,
+            Some("verify-ca" | "verify-full") => {
+                place.verify = true;
+                SslMode::Require
+            }
+            Some(other) => return Err(bad(&format!("knows no sslmode `{other}`"))),
+        };
+        place.verify |= place.authority.is_some();
+        place.config.ssl_mode(ssl);
+        Ok(place)
+    }
+
+    /// Hosts and database without user or password, as messages show them.
+    pub fn shown(&self) -> String {
+        let ports = self.config.get_ports();
+        let hosts: Vec<String> = self
+            .config
+            .get_hosts()
+            .iter()
+            .enumerate()
+            .map(|(index, host)| {
+                let name = match host {
+                    Host::Tcp(name) => name.clone(),
+                    #[cfg(unix)]
+                    Host::Unix(path) => path.display().to_string(),
+                };
+                let port = ports.get(index).or_else(|| ports.first()).copied().unwrap_or(5432);
+                format!("{name}:{port}")
+            })
+            .collect();
+        format!("postgres://{}/{}", hosts.join(","), self.config.get_dbname().unwrap_or_default())
+    }
+}
+
+fn bad(what: &str) -> Error {
+    Error::new(Kind::Config, format!("a PostgreSQL URL {what}"))
+        .remedy_is("Write it as postgres://user@host:5432/database, with the password in `password_env`.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dsn_names_hosts_database_and_settings() {
+        let place = PostgresPlace::parse(
+            "postgres://u:secret@a:1,b:2/app?target_session_attrs=read-write&sslmode=verify-full&table=t",
+        )
+        .unwrap();
+        assert_eq!(place.shown(), "postgres://a:1,b:2/app");
+        assert_eq!(place.table.as_deref(), Some("t"));
+        assert!(place.verify);
+        assert!(!format!("{place:?}").contains("secret"));
+    }
+
+    #[test]
+    fn nonsense_is_refused_without_showing_the_password() {
+        for url in ["mysql://a/b", "postgres://u:hidden@a:x/b", "postgres://u:hidden@a/b?sslmode=maybe"] {
+            let error = PostgresPlace::parse(url).unwrap_err();
+            assert_eq!(error.kind(), Kind::Config, "{url}");
+            assert!(!error.to_string().contains("hidden"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! What PostgreSQL's errors mean: by SQLSTATE, which unlike the text is the same in every language.
+
+use tokio_postgres::error::{DbError, SqlState};
+
+use crate::error::{Error, Kind};
+
+pub fn from_postgres(error: &tokio_postgres::Error) -> Error {
+    if let Some(db) = error.as_db_error() {
+        return from_answer(db);
+    }
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(inner) = cause {
+        let more = inner.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = inner.source();
+    }
+    if text.contains("TLS") || text.contains("certificate") {
+        return Error::new(Kind::Unavailable, text)
+            .remedy_is("Check `sslmode` and `sslrootcert` against the server's certificate.");
+    }
+    if text.contains("invalid configuration") || text.contains("missing") {
+        return Error::new(Kind::Config, text);
+    }
+    if text.contains("serializing") || text.contains("converting column") || text.contains("deserializing") {
+        return Error::new(Kind::Bug, text);
+    }
+    Error::new(Kind::Unavailable, text)
+        .remedy_is("Check that PostgreSQL is up and reachable at the hosts the DSN names.")
+}
+
+fn from_answer(db: &DbError) -> Error {
+    let mut text = db.message().to_owned();
+    if let Some(detail) = db.detail() {
+        text = format!("{text} ({detail})");
+    }
+    let error = Error::new(kind_of(db.code()), text);
+    match db.code() {
+        code if *code == SqlState::INVALID_CATALOG_NAME => {
+            error.remedy_is("Create the database, or correct the DSN.")
+        }
+        code if *code == SqlState::INSUFFICIENT_PRIVILEGE => {
+            error.remedy_is("Grant the PostgreSQL role the right it lacks.")
+        }
+        code if code.code().starts_with("28") => error.remedy_is("Check the PostgreSQL user and password."),
+        code if is_schema_missing(code) => {
+            error.remedy_is("Run `trueup replica init NAME` to install or upgrade the schema.")
+        }
+        _ => error,
+    }
+}
+
+fn is_schema_missing(code: &SqlState) -> bool {
+    [
+        SqlState::UNDEFINED_TABLE,
+        SqlState::UNDEFINED_COLUMN,
+        SqlState::UNDEFINED_FUNCTION,
+        SqlState::INVALID_SCHEMA_NAME,
+    ]
+    .contains(code)
+}
+
+fn kind_of(code: &SqlState) -> Kind {
+    if *code == SqlState::DISK_FULL {
+        return Kind::Full;
+    }
+    if *code == SqlState::INSUFFICIENT_PRIVILEGE {
+        return Kind::Unauthorized;
+    }
+    if *code == SqlState::INVALID_CATALOG_NAME || is_schema_missing(code) {
+        return Kind::Config;
+    }
+    if *code == SqlState::UNIQUE_VIOLATION {
+        return Kind::Conflict;
+    }
+    match &code.code()[..2] {
+        "28" => Kind::Unauthorized,
+        // 08 connection, 25 a read-only standby after a failover, 40 deadlock or serialization, 53 resources,
+        // 55 object in use, 57 shutdown or cancel.
+        "08" | "25" | "40" | "53" | "55" | "57" => Kind::Unavailable,
+        "XX" | "58" => Kind::Corrupt,
+        _ => Kind::Invalid,
+    }
+}

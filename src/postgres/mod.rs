@@ -1,0 +1,171 @@
+//! One PostgreSQL connection, as every part of trueup opens it: TLS by `sslmode`, several hosts, keepalives,
+//! a limit on every wait, errors told apart by what a person must do.
+//!
+//! It keeps no pool: those who need several connections open several, and know why.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio_postgres::{AsyncMessage, Client, NoTls};
+
+use crate::error::{Error, Kind, Result};
+use crate::secret::Secret;
+
+pub mod dsn;
+pub mod fault;
+mod tls;
+
+pub use dsn::PostgresPlace;
+
+/// Long enough for a far server; a multi-host DSN tries its hosts one after the other.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+/// Statements of a few rows.
+pub const STATEMENT_MAX: Duration = Duration::from_secs(15);
+/// Statements over a whole table, or a COPY of megabytes.
+pub const BULK_MAX: Duration = Duration::from_secs(120);
+/// Unanswered data on a connection: the peer is gone.
+const UNACKED_MAX: Duration = Duration::from_secs(10);
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
+const KEEPALIVE_EVERY: Duration = Duration::from_secs(2);
+const KEEPALIVE_PROBES: u32 = 3;
+
+/// An open connection. Dropping it ends it.
+pub struct Session {
+    client: Client,
+    driver: JoinHandle<()>,
+    woken: Arc<Notify>,
+    ended: Arc<Notify>,
+}
+
+impl std::ops::Deref for Session {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.client
+    }
+}
+
+impl std::ops::DerefMut for Session {
+    fn deref_mut(&mut self) -> &mut Client {
+        &mut self.client
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // A half-open connection would otherwise keep its task, and a lock on the server, for minutes.
+        self.driver.abort();
+    }
+}
+
+impl Session {
+    pub async fn open(place: &PostgresPlace, password: Option<&Secret>) -> Result<Self> {
+        let mut config = place.config.clone();
+        config
+            .connect_timeout(CONNECT_MAX)
+            .tcp_user_timeout(UNACKED_MAX)
+            .keepalives(true)
+            .keepalives_idle(KEEPALIVE_IDLE)
+            .keepalives_interval(KEEPALIVE_EVERY)
+            .keepalives_retries(KEEPALIVE_PROBES)
+            .application_name("trueup");
+        if let Some(password) = password {
+            config.password(password.expose());
+        }
+        let hosts = u32::try_from(config.get_hosts().len().max(1)).unwrap_or(u32::MAX);
+        let max = CONNECT_MAX.saturating_mul(hosts).saturating_add(CONNECT_MAX);
+        let session = match tls::connector(place)? {
+            None => within(max, config.connect(NoTls)).await.map(|(client, driver)| drive(client, driver)),
+            Some(tls) => within(max, config.connect(tls)).await.map(|(client, driver)| drive(client, driver)),
+        };
+        let session = session.map_err(|error| error.while_(format!("connecting to {}", place.shown())))?;
+        // A server older than 14, or a pooler, does not know it: takeover is then slower, not wrong.
+        let _ = session.client.batch_execute("SET client_connection_check_interval = '500ms'").await;
+        Ok(session)
+    }
+
+    /// Ends when a NOTIFY arrived since the last call.
+    pub async fn woken(&self) {
+        self.woken.notified().await;
+    }
+
+    /// Ends when the connection has.
+    pub async fn ended(&self) {
+        if !self.client.is_closed() {
+            self.ended.notified().await;
+        }
+    }
+
+    pub fn woken_signal(&self) -> Arc<Notify> {
+        self.woken.clone()
+    }
+}
+
+fn drive<S, T>(client: Client, mut connection: tokio_postgres::Connection<S, T>) -> Session
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+    T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+{
+    let woken = Arc::new(Notify::new());
+    let ended = Arc::new(Notify::new());
+    let (wake, end) = (woken.clone(), ended.clone());
+    let driver = tokio::spawn(async move {
+        while let Some(Ok(message)) = std::future::poll_fn(|cx| connection.poll_message(cx)).await {
+            if matches!(message, AsyncMessage::Notification(_)) {
+                wake.notify_one();
+            }
+        }
+        end.notify_one();
+    });
+    Session { client, driver, woken, ended }
+}
+
+/// Wait for PostgreSQL, but not for ever.
+pub async fn within<T>(
+    max: Duration,
+    work: impl Future<Output = Result<T, tokio_postgres::Error>>,
+) -> Result<T> {
+    match tokio::time::timeout(max, work).await {
+        Ok(outcome) => outcome.map_err(|error| fault::from_postgres(&error)),
+        Err(_) => {
+            let message = format!("PostgreSQL did not answer within {} s", max.as_secs());
+            Err(Error::new(Kind::Unavailable, message)
+                .remedy_is("Check that PostgreSQL is up and not overloaded."))
+        }
+    }
+}
+
+/// A name as SQL takes it, whatever it contains.
+pub fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// The smallest text greater than every text with this prefix, in byte order; `None` = unbounded.
+/// UTF-8 sorts as its characters do, so the last character that has a successor is the one to raise.
+pub fn prefix_end(prefix: &str) -> Option<String> {
+    let mut rest = prefix.to_owned();
+    while let Some(last) = rest.pop() {
+        let next = if last == '\u{D7FF}' { Some('\u{E000}') } else { char::from_u32(u32::from(last) + 1) };
+        if let Some(next) = next {
+            rest.push(next);
+            return Some(rest);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::prefix_end;
+
+    #[test]
+    fn a_prefix_ends_before_its_next_character() {
+        assert_eq!(prefix_end("/a/").as_deref(), Some("/a0"));
+        assert_eq!(prefix_end("é").as_deref(), Some("ê"));
+        assert_eq!(prefix_end("a\u{10FFFF}").as_deref(), Some("b"));
+        assert_eq!(prefix_end("\u{D7FF}").as_deref(), Some("\u{E000}"));
+        assert_eq!(prefix_end(""), None);
+    }
+}

@@ -1,0 +1,280 @@
+//! Writes changes into the mirror: whole revisions, in one transaction with the checkpoint that covers them.
+//!
+//! A trickle goes in one statement, a flood by COPY. A row that is already there is compared, never overwritten.
+
+use bytes::Bytes;
+use futures::SinkExt;
+use tokio_postgres::{Statement, Transaction};
+
+use super::Replica;
+use super::codec::{Change, CopyBuffer, Quarantined, Read};
+use super::meters::{add, set};
+use super::schema::Tables;
+use crate::error::{Error, Kind, Result};
+use crate::postgres::{BULK_MAX, STATEMENT_MAX, Session, within};
+
+/// From here on COPY is cheaper than sending arrays.
+const COPY_ROWS_MIN: usize = 256;
+/// Pieces a COPY is sent in: PostgreSQL works on one while the next is on its way.
+const COPY_PIECE_BYTES: usize = 256 << 10;
+
+/// Where rows wait to be compared with what is there.
+const INCOMING: &str = "CREATE TEMP TABLE IF NOT EXISTS incoming (key text COLLATE \"C\", value text, \
+                        revision bigint, tombstone boolean, encoding text) ON COMMIT DELETE ROWS";
+
+/// Changes of whole revisions, in order.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    pub changes: Vec<Change>,
+    pub odd: Vec<Quarantined>,
+    pub bytes: usize,
+    /// Everything up to and including this revision is in here or was before.
+    pub upto: i64,
+}
+
+impl Batch {
+    pub fn push(&mut self, read: Read) {
+        match read {
+            Read::Row(change) => {
+                self.bytes += change.bytes();
+                self.upto = self.upto.max(change.revision);
+                self.changes.push(change);
+            }
+            Read::Odd(odd) => {
+                self.bytes += odd.key.len() + odd.value.as_ref().map_or(0, Bytes::len);
+                self.upto = self.upto.max(odd.revision);
+                self.odd.push(odd);
+            }
+        }
+    }
+
+    pub fn join(&mut self, mut next: Batch) {
+        self.changes.append(&mut next.changes);
+        self.odd.append(&mut next.odd);
+        self.bytes += next.bytes;
+        self.upto = self.upto.max(next.upto);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty() && self.odd.is_empty()
+    }
+}
+
+/// One connection that moves the mirror forward.
+pub(super) struct Applier<'a> {
+    replica: &'a Replica,
+    pub session: Session,
+    pub epoch: i64,
+    trickle: Statement,
+}
+
+impl<'a> Applier<'a> {
+    pub async fn new(replica: &'a Replica, epoch: i64) -> Result<Self> {
+        let session = replica.session().await?;
+        let Tables { etcd, state, .. } = &replica.tables;
+        // The checkpoint moves only if every row was new: anything else is looked at first.
+        let text = format!(
+            "WITH fresh AS (
+               INSERT INTO {etcd} (key, value, revision, tombstone, encoding)
+               SELECT * FROM unnest($3::text[], $4::text[], $5::bigint[], $6::bool[], $7::text[])
+               ON CONFLICT (key, revision) DO NOTHING RETURNING 1)
+             UPDATE {state} SET applied_revision = $8, synced_at = clock_timestamp(),
+               witness_key = coalesce($9, witness_key), witness_revision = coalesce($10, witness_revision)
+             WHERE prefix = $1 AND epoch = $2 AND (SELECT count(*) FROM fresh) = cardinality($3::text[])"
+        );
+        let trickle = within(STATEMENT_MAX, session.prepare(&text)).await?;
+        within(STATEMENT_MAX, session.batch_execute(INCOMING)).await?;
+        Ok(Applier { replica, session, epoch, trickle })
+    }
+
+    /// Make the mirror hold this batch, and say so in the checkpoint.
+    pub async fn apply(&mut self, batch: &Batch) -> Result<()> {
+        let small = batch.changes.len() < COPY_ROWS_MIN && batch.odd.is_empty();
+        let done = if small { self.trickle(batch).await? } else { self.flood(batch).await? };
+        if !done {
+            self.merge(batch).await?;
+        }
+        let meters = &self.replica.meters;
+        add(&meters.events_applied, batch.changes.len());
+        add(&meters.quarantined, batch.odd.len());
+        add(&meters.batches_applied, 1);
+        set(&meters.applied_revision, batch.upto);
+        Ok(())
+    }
+
+    /// `false` = not all rows were new, or we are no longer the leader: nothing was checkpointed.
+    async fn trickle(&self, batch: &Batch) -> Result<bool> {
+        let columns = Columns::of(&batch.changes);
+        let witness = witness_of(&batch.changes);
+        let (key, revision) = (witness.map(|it| it.key.as_str()), witness.map(|it| it.revision));
+        let moved = within(
+            STATEMENT_MAX,
+            self.session.execute(
+                &self.trickle,
+                &[
+                    &self.replica.prefix(),
+                    &self.epoch,
+                    &columns.keys,
+                    &columns.values,
+                    &columns.revisions,
+                    &columns.tombstones,
+                    &columns.encodings,
+                    &batch.upto,
+                    &key,
+                    &revision,
+                ],
+            ),
+        )
+        .await?;
+        Ok(moved == 1)
+    }
+
+    async fn flood(&mut self, batch: &Batch) -> Result<bool> {
+        let (replica, epoch) = (self.replica, self.epoch);
+        let transaction = within(STATEMENT_MAX, self.session.transaction()).await?;
+        match copy(&transaction, &replica.tables.etcd, &batch.changes).await {
+            // Rolled back by being dropped; the rows that are there are looked at one by one.
+            Err(error) if error.kind() == Kind::Conflict => return Ok(false),
+            outcome => outcome?,
+        }
+        replica.quarantine(&transaction, &batch.odd).await?;
+        replica.checkpoint(&transaction, epoch, batch).await?;
+        within(STATEMENT_MAX, transaction.commit()).await?;
+        Ok(true)
+    }
+
+    /// Some rows may be there already: equal ones are passed over, different ones stop everything.
+    async fn merge(&mut self, batch: &Batch) -> Result<()> {
+        let (replica, epoch) = (self.replica, self.epoch);
+        let transaction = within(STATEMENT_MAX, self.session.transaction()).await?;
+        copy(&transaction, "incoming", &batch.changes).await?;
+        replica.merge_incoming(&transaction).await?;
+        replica.quarantine(&transaction, &batch.odd).await?;
+        replica.checkpoint(&transaction, epoch, batch).await?;
+        within(STATEMENT_MAX, transaction.commit()).await
+    }
+
+    /// Say that the watch is alive and nothing is waiting.
+    pub async fn heartbeat(&self) -> Result<()> {
+        let meters = serde_json::to_string(&self.replica.meters.read())
+            .map_err(|error| Error::bug(format!("meters that are no JSON: {error}")))?;
+        let update = format!(
+            "UPDATE {} SET synced_at = clock_timestamp(), meters = $3::text::jsonb WHERE prefix = $1 AND epoch = $2",
+            self.replica.tables.state
+        );
+        let values: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
+            [&self.replica.prefix(), &self.epoch, &meters];
+        let moved = within(STATEMENT_MAX, self.session.execute(&update, &values)).await?;
+        if moved == 1 { Ok(()) } else { Err(self.replica.fenced()) }
+    }
+}
+
+impl Replica {
+    pub(super) async fn merge_incoming(&self, transaction: &Transaction<'_>) -> Result<()> {
+        let etcd = &self.tables.etcd;
+        let differs = format!(
+            "SELECT i.key, i.revision FROM incoming i JOIN {etcd} e USING (key, revision)
+             WHERE (e.value, e.tombstone, e.encoding) IS DISTINCT FROM (i.value, i.tombstone, i.encoding) LIMIT 1"
+        );
+        if let Some(row) = within(BULK_MAX, transaction.query_opt(&differs, &[])).await? {
+            let (key, revision): (String, i64) = (row.get(0), row.get(1));
+            let message =
+                format!("the mirror holds {key} at revision {revision} with other content than etcd");
+            return Err(Error::new(Kind::Corrupt, message).remedy_is(format!(
+                "Nothing was overwritten. Find out who wrote to the table, then `trueup replica resync {}`.",
+                self.spec.name
+            )));
+        }
+        let insert = format!(
+            "INSERT INTO {etcd} (key, value, revision, tombstone, encoding)
+             SELECT key, value, revision, tombstone, encoding FROM incoming ON CONFLICT (key, revision) DO NOTHING"
+        );
+        within(BULK_MAX, transaction.execute(&insert, &[])).await?;
+        Ok(())
+    }
+
+    pub(super) async fn quarantine(&self, transaction: &Transaction<'_>, odd: &[Quarantined]) -> Result<()> {
+        let insert = format!(
+            "INSERT INTO {} (prefix, kind, key, revision, value, detail) VALUES ($1, 'quarantined', $2, $3, $4, $5)",
+            self.tables.events
+        );
+        for it in odd {
+            let (key, value, prefix) = (it.key.as_ref(), it.value.as_deref(), self.prefix());
+            within(
+                STATEMENT_MAX,
+                transaction.execute(&insert, &[&prefix, &key, &it.revision, &value, &it.why]),
+            )
+            .await?;
+            self.note(
+                "quarantined",
+                format!("{} at revision {}: {}", key.escape_ascii(), it.revision, it.why),
+            );
+        }
+        Ok(())
+    }
+
+    async fn checkpoint(&self, transaction: &Transaction<'_>, epoch: i64, batch: &Batch) -> Result<()> {
+        let update = format!(
+            "UPDATE {} SET applied_revision = $3, synced_at = clock_timestamp(),
+               witness_key = coalesce($4, witness_key), witness_revision = coalesce($5, witness_revision)
+             WHERE prefix = $1 AND epoch = $2",
+            self.tables.state
+        );
+        let witness = witness_of(&batch.changes);
+        let (key, revision) = (witness.map(|it| it.key.as_str()), witness.map(|it| it.revision));
+        let values: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
+            [&self.prefix(), &epoch, &batch.upto, &key, &revision];
+        let moved = within(STATEMENT_MAX, transaction.execute(&update, &values)).await?;
+        if moved == 1 { Ok(()) } else { Err(self.fenced()) }
+    }
+}
+
+/// The change the next connect asks etcd about: the newest.
+fn witness_of(changes: &[Change]) -> Option<&Change> {
+    changes.iter().max_by_key(|change| change.revision)
+}
+
+/// COPY rows into a table with the columns of `etcd`.
+pub(super) async fn copy(transaction: &Transaction<'_>, table: &str, changes: &[Change]) -> Result<()> {
+    if changes.is_empty() {
+        return Ok(());
+    }
+    let bytes = changes.iter().map(Change::bytes).sum();
+    let mut buffer = CopyBuffer::with_capacity(bytes);
+    for change in changes {
+        buffer.push(change);
+    }
+    let text = format!("COPY {table} (key, value, revision, tombstone, encoding) FROM STDIN BINARY");
+    let send = async {
+        let sink = transaction.copy_in::<_, Bytes>(&text).await?;
+        let mut sink = std::pin::pin!(sink);
+        let mut rest = buffer.finish();
+        while !rest.is_empty() {
+            let piece = rest.split_to(rest.len().min(COPY_PIECE_BYTES));
+            sink.send(piece).await?;
+        }
+        sink.finish().await
+    };
+    within(BULK_MAX, send).await.map(|_| ())
+}
+
+/// Changes as the arrays `unnest` takes.
+struct Columns<'a> {
+    keys: Vec<&'a str>,
+    values: Vec<Option<&'a str>>,
+    revisions: Vec<i64>,
+    tombstones: Vec<bool>,
+    encodings: Vec<&'static str>,
+}
+
+impl<'a> Columns<'a> {
+    fn of(changes: &'a [Change]) -> Self {
+        Columns {
+            keys: changes.iter().map(|change| change.key.as_str()).collect(),
+            values: changes.iter().map(|change| change.value.as_deref()).collect(),
+            revisions: changes.iter().map(|change| change.revision).collect(),
+            tombstones: changes.iter().map(|change| change.value.is_none()).collect(),
+            encodings: changes.iter().map(Change::encoding).collect(),
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Counters of a running replica. Only ever added to; rates are somebody else's subtraction.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::{Deserialize, Serialize};
+
+#[derive(Default)]
+pub(super) struct Meters {
+    pub events_applied: AtomicU64,
+    pub batches_applied: AtomicU64,
+    pub writes_applied: AtomicU64,
+    pub conflicts: AtomicU64,
+    pub failures: AtomicU64,
+    pub noops: AtomicU64,
+    pub retries: AtomicU64,
+    pub quarantined: AtomicU64,
+    pub watch_reopened: AtomicU64,
+    pub snapshots: AtomicU64,
+    /// Writes seen pending at the last look.
+    pub queue_depth: AtomicU64,
+    /// Revision etcd had when it last told us.
+    pub etcd_revision: AtomicU64,
+    pub applied_revision: AtomicU64,
+}
+
+/// The counters at one moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Metering {
+    pub events_applied: u64,
+    pub batches_applied: u64,
+    pub writes_applied: u64,
+    pub conflicts: u64,
+    pub failures: u64,
+    pub noops: u64,
+    pub retries: u64,
+    pub quarantined: u64,
+    pub watch_reopened: u64,
+    pub snapshots: u64,
+    pub queue_depth: u64,
+    pub etcd_revision: u64,
+    pub applied_revision: u64,
+}
+
+impl Meters {
+    pub fn read(&self) -> Metering {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Metering {
+            events_applied: get(&self.events_applied),
+            batches_applied: get(&self.batches_applied),
+            writes_applied: get(&self.writes_applied),
+            conflicts: get(&self.conflicts),
+            failures: get(&self.failures),
+            noops: get(&self.noops),
+            retries: get(&self.retries),
+            quarantined: get(&self.quarantined),
+            watch_reopened: get(&self.watch_reopened),
+            snapshots: get(&self.snapshots),
+            queue_depth: get(&self.queue_depth),
+            etcd_revision: get(&self.etcd_revision),
+            applied_revision: get(&self.applied_revision),
+        }
+    }
+}
+
+pub(super) fn add(counter: &AtomicU64, count: usize) {
+    counter.fetch_add(count as u64, Ordering::Relaxed);
+}
+
+pub(super) fn set(gauge: &AtomicU64, value: i64) {
+    gauge.store(u64::try_from(value).unwrap_or(0), Ordering::Relaxed);
+}

@@ -1,0 +1,119 @@
+//! What became of a queued write: read off etcd's answer or, when the answer was lost, off etcd's history. Pure.
+
+use super::ConflictRule;
+use super::packing::Planned;
+use crate::etcd::request::{delete, key, put, unmoved};
+use crate::etcd::{PutRequest, RangeRequest, RequestOp, ResponseOp, TxnRequest};
+
+/// Decided, one way or another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Applied {
+        revision: i64,
+    },
+    /// Deleting what etcd does not have.
+    Noop,
+    /// Somebody else wrote; 0 = the key is gone.
+    Conflict {
+        winning: i64,
+    },
+    Failed {
+        why: String,
+    },
+}
+
+impl Outcome {
+    pub fn status(&self) -> &'static str {
+        match self {
+            Outcome::Applied { .. } => "applied",
+            Outcome::Noop => "noop",
+            Outcome::Conflict { .. } => "conflict",
+            Outcome::Failed { .. } => "failed",
+        }
+    }
+
+    pub fn revision(&self) -> Option<i64> {
+        match self {
+            Outcome::Applied { revision } | Outcome::Conflict { winning: revision } => Some(*revision),
+            Outcome::Noop | Outcome::Failed { .. } => None,
+        }
+    }
+
+    /// Parked for a person?
+    pub fn is_held(&self, rule: ConflictRule) -> bool {
+        rule == ConflictRule::Hold && matches!(self, Outcome::Conflict { .. })
+    }
+}
+
+/// One write as an inner transaction: if the key is as expected, write; else say what is there.
+pub(super) fn request_of(planned: &Planned) -> RequestOp {
+    let at = planned.row.key.clone();
+    let write: RequestOp = match &planned.row.value {
+        // A lease stays attached. On a missing key etcd would fail the whole transaction for asking.
+        Some(value) => {
+            PutRequest { ignore_lease: planned.expected > 0, ..put(at.clone(), value.clone()) }.into()
+        }
+        None => delete(at.clone()).into(),
+    };
+    TxnRequest {
+        compare: vec![unmoved(at.clone(), planned.expected)],
+        success: vec![write],
+        failure: vec![RangeRequest { keys_only: true, ..key(at) }.into()],
+    }
+    .into()
+}
+
+/// What etcd answered for one write. `revision` is the outer transaction's: inner ones have none.
+pub(super) fn answered(planned: &Planned, answer: &ResponseOp, revision: i64) -> Option<Outcome> {
+    let inner = answer.txn()?;
+    if inner.succeeded {
+        return Some(Outcome::Applied { revision });
+    }
+    let there = inner.responses.first().and_then(ResponseOp::found).map(|pair| pair.mod_revision);
+    Some(missed(planned, there))
+}
+
+fn missed(planned: &Planned, there: Option<i64>) -> Outcome {
+    match (&planned.row.value, there) {
+        (None, None) => Outcome::Noop,
+        (_, there) => Outcome::Conflict { winning: there.unwrap_or(0) },
+    }
+}
+
+/// What a look at a key says about deleting it.
+pub(super) fn looked(planned: &Planned, there: Option<i64>) -> Outcome {
+    missed(planned, there)
+}
+
+/// The answer was lost. `before` and `after` are the key's `mod_revision` right before and at the revision of the
+/// transaction, and nobody but that transaction wrote there.
+pub(super) fn recovered(deletes: bool, before: Option<i64>, after: Option<i64>, revision: i64) -> Outcome {
+    match (deletes, before, after) {
+        (false, _, Some(at)) if at == revision => Outcome::Applied { revision },
+        (true, Some(_), None) => Outcome::Applied { revision },
+        (true, None, None) => Outcome::Noop,
+        (_, _, there) => Outcome::Conflict { winning: there.unwrap_or(0) },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn history_tells_every_outcome_apart() {
+        let (r, applied) = (9, Outcome::Applied { revision: 9 });
+        let cases = [
+            ("put applied", false, Some(5), Some(9), applied.clone()),
+            ("put created", false, None, Some(9), applied.clone()),
+            ("put lost to another write", false, Some(7), Some(7), Outcome::Conflict { winning: 7 }),
+            ("put lost to a delete", false, None, None, Outcome::Conflict { winning: 0 }),
+            ("delete applied", true, Some(5), None, applied),
+            ("delete of nothing", true, None, None, Outcome::Noop),
+            ("delete lost to a write", true, Some(7), Some(7), Outcome::Conflict { winning: 7 }),
+        ];
+        for (what, deletes, before, after, outcome) in cases {
+            assert_eq!(recovered(deletes, before, after, r), outcome, "{what}");
+        }
+    }
+}

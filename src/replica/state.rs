@@ -1,0 +1,85 @@
+//! The row that says how far a prefix has come, and the fence around it: whoever raised the epoch last may move it.
+
+use bytes::Bytes;
+
+use super::Replica;
+use crate::error::{Error, Kind, Result};
+use crate::postgres::{STATEMENT_MAX, Session, within};
+
+/// `etcd_sync_state` as it was read.
+#[derive(Debug, Clone)]
+pub(super) struct State {
+    pub replica: String,
+    pub cluster_id: Option<String>,
+    pub applied_revision: i64,
+    pub witness: Option<(String, i64)>,
+    pub base: Option<BasePlace>,
+    pub slot_revision: i64,
+    pub epoch: i64,
+}
+
+/// A snapshot that is not finished: its revision, and the first key not yet written.
+#[derive(Debug, Clone)]
+pub(super) struct BasePlace {
+    pub revision: i64,
+    pub next: Bytes,
+    pub merge: bool,
+}
+
+const COLUMNS: &str = "replica::text, cluster_id, applied_revision, witness_key, witness_revision, base_revision, \
+                       base_next, base_merge, slot_revision, epoch";
+
+impl Replica {
+    pub(super) async fn read_state(&self, session: &Session) -> Result<State> {
+        let select = format!("SELECT {COLUMNS} FROM {} WHERE prefix = $1", self.tables.state);
+        let row = within(STATEMENT_MAX, session.query_opt(&select, &[&self.prefix()])).await?;
+        row.as_ref().map(state_of).ok_or_else(|| self.uninstalled())
+    }
+
+    /// Become the one who may move the state; every older holder is fenced off from here on.
+    pub(super) async fn raise_epoch(&self, session: &Session) -> Result<State> {
+        let update = format!(
+            "UPDATE {} SET epoch = epoch + 1 WHERE prefix = $1 RETURNING {COLUMNS}",
+            self.tables.state
+        );
+        let row = within(STATEMENT_MAX, session.query_opt(&update, &[&self.prefix()])).await?;
+        row.as_ref().map(state_of).ok_or_else(|| self.uninstalled())
+    }
+
+    fn uninstalled(&self) -> Error {
+        Error::new(Kind::Config, format!("the prefix {} is not registered in the database", self.prefix()))
+            .remedy_is(format!("Run `trueup replica init {}`.", self.spec.name))
+    }
+
+    /// Somebody else leads by now; whatever we were about to write is theirs.
+    pub(super) fn fenced(&self) -> Error {
+        let message = format!("another instance has taken over the replica {}", self.spec.name);
+        Error::new(Kind::Unavailable, message)
+    }
+
+    /// Keep something for a person to find.
+    pub(super) async fn record(&self, session: &Session, kind: &'static str, detail: &str) -> Result<()> {
+        self.note(kind, detail);
+        let insert = format!("INSERT INTO {} (prefix, kind, detail) VALUES ($1, $2, $3)", self.tables.events);
+        within(STATEMENT_MAX, session.execute(&insert, &[&self.prefix(), &kind, &detail])).await?;
+        Ok(())
+    }
+}
+
+fn state_of(row: &tokio_postgres::Row) -> State {
+    let base = row.get::<_, Option<i64>>("base_revision").map(|revision| BasePlace {
+        revision,
+        next: Bytes::from(row.get::<_, Option<Vec<u8>>>("base_next").unwrap_or_default()),
+        merge: row.get("base_merge"),
+    });
+    let witness: (Option<String>, Option<i64>) = (row.get("witness_key"), row.get("witness_revision"));
+    State {
+        replica: row.get("replica"),
+        cluster_id: row.get("cluster_id"),
+        applied_revision: row.get("applied_revision"),
+        witness: witness.0.zip(witness.1),
+        base,
+        slot_revision: row.get("slot_revision"),
+        epoch: row.get("epoch"),
+    }
+}

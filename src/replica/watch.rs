@@ -1,0 +1,113 @@
+//! Keeps a watch open and turns what it brings into batches of whole revisions.
+//!
+//! It checkpoints from events and from the server's own progress notices only: an answer to a progress request has
+//! been seen to claim revisions that were never sent.
+
+use tokio::sync::mpsc;
+
+use super::apply::Batch;
+use super::codec;
+use super::stagger::{Command, Stagger, Step};
+use crate::error::{Error, Kind, Result};
+use crate::etcd::watch_request::RequestUnion;
+use crate::etcd::{
+    Client, WatchCancelRequest, WatchCreateRequest, WatchRequest, WatchResponse, WatchStream, range_end,
+    revision_of,
+};
+
+/// Batches between the watch and the writer: with the bytes of each this bounds what is in memory.
+pub(super) const BATCHES_AHEAD: usize = 4;
+/// A batch is handed on when it has this many bytes; it ends with a whole revision.
+const BATCH_BYTES: usize = 1 << 20;
+
+/// Read from a revision on, until something ends it. Runs as a task of its own.
+pub(super) async fn read(
+    etcd: Client,
+    prefix: String,
+    from: i64,
+    batches: mpsc::Sender<Batch>,
+) -> Result<std::convert::Infallible> {
+    let mut stream = etcd.watch().await?;
+    let (mut stagger, commands) = Stagger::new(from);
+    send(&stream, &prefix, commands).await?;
+    loop {
+        let response = match stream.responses.message().await {
+            Ok(Some(response)) => response,
+            Ok(None) => return Err(Error::new(Kind::Unavailable, "etcd closed the watch")),
+            Err(status) => return Err(etcd.note(&status).await.while_("watching etcd")),
+        };
+        check_canceled(&response)?;
+        let revision = revision_of(response.header);
+        if response.created || response.canceled {
+            continue;
+        }
+        if response.events.is_empty() && !response.fragment {
+            // An answer to a progress request carries the id -1 and is no proof; we never ask.
+            if let Some(upto) = stagger.progress(response.watch_id, revision) {
+                hand_on(&batches, Batch { upto, ..Batch::default() }).await?;
+            }
+            continue;
+        }
+        let Step { events, commands } =
+            stagger.receive(response.watch_id, response.events, response.fragment, revision);
+        send(&stream, &prefix, commands).await?;
+        let mut batch = Batch::default();
+        let mut events = events.into_iter().filter_map(codec::read_event).peekable();
+        while let Some(read) = events.next() {
+            batch.push(read);
+            let ends = events.peek().is_none_or(|next| codec::revision_of(next) > batch.upto);
+            if ends && batch.bytes >= BATCH_BYTES {
+                hand_on(&batches, std::mem::take(&mut batch)).await?;
+            }
+        }
+        if !batch.is_empty() {
+            hand_on(&batches, batch).await?;
+        }
+    }
+}
+
+async fn hand_on(batches: &mpsc::Sender<Batch>, batch: Batch) -> Result<()> {
+    batches.send(batch).await.map_err(|_| Error::new(Kind::Canceled, "nobody takes what the watch brings"))
+}
+
+async fn send(stream: &WatchStream, prefix: &str, commands: Vec<Command>) -> Result<()> {
+    for command in commands {
+        let union = match command {
+            Command::Open { id, start } => RequestUnion::CreateRequest(WatchCreateRequest {
+                key: prefix.to_owned().into(),
+                range_end: range_end(prefix.as_bytes()),
+                start_revision: start,
+                progress_notify: true,
+                watch_id: id,
+                fragment: true,
+            }),
+            Command::Close { id } => RequestUnion::CancelRequest(WatchCancelRequest { watch_id: id }),
+        };
+        let request = WatchRequest { request_union: Some(union) };
+        let sent = stream.requests.send(request).await;
+        sent.map_err(|_| Error::new(Kind::Unavailable, "etcd closed the watch"))?;
+    }
+    Ok(())
+}
+
+/// A watcher the server ended: compaction and denial look alike but for two fields.
+fn check_canceled(response: &WatchResponse) -> Result<()> {
+    if !response.canceled {
+        return Ok(());
+    }
+    if response.compact_revision > 0 {
+        let message = format!("etcd has compacted its history up to revision {}", response.compact_revision);
+        return Err(Error::new(Kind::CursorLost, message));
+    }
+    let reason = response.cancel_reason.as_str();
+    if reason.contains("permission denied")
+        || (response.created && response.watch_id < 0 && reason.is_empty())
+    {
+        return Err(Error::new(Kind::Unauthorized, "etcd does not let us watch the prefix"));
+    }
+    if !reason.is_empty() {
+        return Err(Error::new(Kind::Unavailable, format!("etcd ended the watch: {reason}")));
+    }
+    // The answer to a cancel of ours.
+    Ok(())
+}

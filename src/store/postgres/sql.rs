@@ -1,0 +1,139 @@
+//! The statements of the key-value table, with its name filled in once.
+
+use crate::postgres::quoted;
+use crate::store::{Expect, Item, Op};
+
+pub(super) struct Sql {
+    pub create: String,
+    pub exists: String,
+    pub lock: String,
+    pub look: String,
+    pub get: String,
+    pub list_keys: String,
+    pub list_values: String,
+    put_anyway: String,
+    put_new: String,
+    put_exactly: String,
+    delete_anyway: String,
+    delete_exactly: String,
+}
+
+/// One of the five ways to write; items of one way go in one statement.
+pub(super) struct Write<'a> {
+    text: &'a str,
+    put: bool,
+    expect: Option<bool>,
+}
+
+impl Write<'_> {
+    pub fn text(&self) -> &str {
+        self.text
+    }
+
+    /// `expect`: `None` = whatever is there, `Some(false)` = nothing, `Some(true)` = this version.
+    pub fn fits(&self, item: &Item) -> bool {
+        let put = match item.op {
+            Op::Put { .. } => true,
+            Op::Delete => false,
+            Op::Check => return false,
+        };
+        let expect = match item.expect {
+            Expect::Anything => None,
+            Expect::Absent => Some(false),
+            Expect::Exactly(_) => Some(true),
+        };
+        put == self.put && expect == self.expect
+    }
+}
+
+const ITEMS: &str = "unnest($1::text[], $2::bytea[], $3::bytea[], $4::bigint[]) WITH ORDINALITY \
+                     AS i(key, value, fingerprint, expect, at)";
+
+impl Sql {
+    pub fn new(table: &str) -> Self {
+        let plain = table;
+        let table = quoted(table);
+        let sequence = quoted(&format!("{plain}_version"));
+        // Two processes may create it at once; the lock's number is this table's own.
+        let create = format!(
+            "BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('trueup store ' || '{}', 0));
+             CREATE SEQUENCE IF NOT EXISTS {sequence};
+             CREATE TABLE IF NOT EXISTS {table} (
+               key text COLLATE \"C\" PRIMARY KEY CHECK (key <> ''),
+               value bytea NOT NULL,
+               fingerprint bytea,
+               version bigint NOT NULL DEFAULT nextval('{sequence_text}'));
+             ALTER SEQUENCE {sequence} OWNED BY {table}.version; COMMIT",
+            plain.replace('\'', "''"),
+            sequence_text = sequence.replace('\'', "''"),
+        );
+        let next = format!("nextval('{}')", sequence.replace('\'', "''"));
+        // Rows are taken in key order, so that two batches do not wait for each other in a circle.
+        let insert = format!(
+            "WITH i AS (SELECT * FROM {ITEMS}), w AS (
+               INSERT INTO {table} AS t (key, value, fingerprint)
+               SELECT key, value, fingerprint FROM i ORDER BY key COLLATE \"C\"
+               ON CONFLICT (key) DO"
+        );
+        let returning = "RETURNING t.key, t.version) SELECT i.at, w.version FROM w JOIN i ON i.key = w.key";
+        let range = "key >= $1 AND ($2::text IS NULL OR key > $2) \
+                     AND ($3::text IS NULL OR key < $3)";
+        Sql {
+            create,
+            exists: "SELECT to_regclass($1) IS NOT NULL".to_owned(),
+            lock: format!("LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE"),
+            look: format!(
+                "SELECT i.at, t.version,
+                        coalesce(t.value = i.value AND t.fingerprint IS NOT DISTINCT FROM i.fingerprint, false) AS same
+                 FROM {table} t JOIN unnest($1::text[], $2::bytea[], $3::bytea[]) WITH ORDINALITY
+                   AS i(key, value, fingerprint, at) ON t.key = i.key
+                 ORDER BY t.key FOR UPDATE OF t"
+            ),
+            get: format!(
+                "SELECT i.at, t.key, t.value, t.version, t.fingerprint
+                 FROM unnest($1::text[]) WITH ORDINALITY AS i(key, at) JOIN {table} t ON t.key = i.key"
+            ),
+            list_keys: format!(
+                "SELECT key, version, fingerprint, $5::bigint < 0 AS beyond FROM {table}
+                 WHERE {range} ORDER BY key LIMIT $4"
+            ),
+            list_values: format!(
+                "SELECT key, version, fingerprint, value, before > $5::bigint AS beyond FROM (
+                   SELECT *, sum(octet_length(value)) OVER (ORDER BY key) - octet_length(value) AS before
+                   FROM (SELECT * FROM {table} WHERE {range} ORDER BY key LIMIT $4) page) sized
+                 WHERE before <= $5::bigint + 100 * 1024 * 1024 ORDER BY key"
+            ),
+            put_anyway: format!(
+                "{insert} UPDATE SET value = excluded.value, fingerprint = excluded.fingerprint, version = {next} \
+                 {returning}"
+            ),
+            put_new: format!("{insert} NOTHING {returning}"),
+            put_exactly: format!(
+                "WITH i AS (SELECT * FROM {ITEMS}), w AS (
+                   UPDATE {table} t SET value = i.value, fingerprint = i.fingerprint, version = {next}
+                   FROM i WHERE t.key = i.key AND t.version = i.expect {returning}"
+            ),
+            delete_anyway: format!(
+                "WITH i AS (SELECT * FROM {ITEMS}), w AS (
+                   DELETE FROM {table} t USING i WHERE t.key = i.key RETURNING t.key)
+                 SELECT i.at, NULL::bigint AS version FROM w JOIN i ON i.key = w.key"
+            ),
+            delete_exactly: format!(
+                "WITH i AS (SELECT * FROM {ITEMS}), w AS (
+                   DELETE FROM {table} t USING i WHERE t.key = i.key AND t.version = i.expect RETURNING t.key)
+                 SELECT i.at, NULL::bigint AS version FROM w JOIN i ON i.key = w.key"
+            ),
+        }
+    }
+
+    pub fn writes(&self) -> [Write<'_>; 5] {
+        let write = |text, put, expect| Write { text, put, expect };
+        [
+            write(&self.put_anyway, true, None),
+            write(&self.put_new, true, Some(false)),
+            write(&self.put_exactly, true, Some(true)),
+            write(&self.delete_anyway, false, None),
+            write(&self.delete_exactly, false, Some(true)),
+        ]
+    }
+}

@@ -1,0 +1,51 @@
+//! PostgreSQL keeps the contract of a store.
+
+use trueup::postgres::PostgresPlace;
+use trueup::store::postgres::PostgresStore;
+use trueup::store::{Access, Item, StoreExt, What};
+
+use super::stores::conforms;
+use crate::support;
+
+async fn store(dsn: &str, access: Access) -> PostgresStore {
+    PostgresStore::open(&PostgresPlace::parse(dsn).unwrap(), None, access).await.unwrap()
+}
+
+#[tokio::test]
+async fn postgres_keeps_the_contract() {
+    let dsn = support::postgres().await.fresh_database();
+    conforms(&store(&dsn, Access::Write).await).await;
+}
+
+#[tokio::test]
+async fn one_row_per_key_in_the_table_the_url_names() {
+    let postgres = support::postgres().await;
+    let dsn = postgres.fresh_database();
+    let store = store(&format!("{dsn}?table=Mine"), Access::Write).await;
+    for value in ["1", "2", "3"] {
+        store.write_one(Item::put("a", value)).await.unwrap();
+    }
+    let sql = "select key, convert_from(value, 'UTF8') from \"Mine\"";
+    assert_eq!(support::postgres::query(&dsn, sql), "a|3");
+}
+
+#[tokio::test]
+async fn reading_creates_no_table() {
+    let postgres = support::postgres().await;
+    let dsn = postgres.fresh_database();
+    let store = store(&dsn, Access::Read).await;
+    assert!(store.list_all("", What::Keys).await.unwrap().is_empty());
+    assert!(store.get_one("a").await.unwrap().is_none());
+    assert_eq!(support::postgres::query(&dsn, "select count(*) from pg_tables where tablename = 'trueup_kv'"), "0");
+}
+
+#[tokio::test]
+async fn a_terminated_backend_is_replaced() {
+    let postgres = support::postgres().await;
+    let dsn = postgres.fresh_database();
+    let store = store(&dsn, Access::Write).await;
+    store.write_one(Item::put("a", "1")).await.unwrap();
+    support::postgres::query(&dsn, "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'trueup' and datname = current_database()");
+    support::until("the connection is seen to be gone", || store.connections_idle() == 0).await;
+    assert!(store.get_one("a").await.unwrap().is_some());
+}

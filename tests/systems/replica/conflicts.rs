@@ -1,0 +1,137 @@
+//! Both sides changed a key.
+
+use trueup::replica::{ConflictRule, Winner};
+
+use super::{Stage, eventually};
+
+/// A key both know at revision `r`, changed in etcd while the replica is down.
+async fn moved_meanwhile(stage: &Stage) -> i64 {
+    stage.put("a", "common").await;
+    let running = stage.start();
+    stage.sql_becomes("select count(*) from etcd", "1").await;
+    running.stop().await;
+    stage.sql("select etcd_set('$Pa', 'from sql')").await;
+    stage.put("a", "from etcd").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s09_etcd_moved_so_etcd_stays_and_the_write_is_a_conflict() {
+    let stage = Stage::new("s09").await;
+    let winning = moved_meanwhile(&stage).await;
+    let running = stage.start();
+    stage.sql_becomes("select status, result_revision from etcd_wal", &format!("conflict|{winning}")).await;
+    assert_eq!(stage.get_text("a").await.as_deref(), Some("from etcd"));
+    stage.sql_becomes("select value from etcd_get('$Pa')", "from etcd").await;
+    let reason = stage.sql("select last_error from etcd_wal").await;
+    assert!(reason.contains(&winning.to_string()), "both revisions are named: {reason}");
+    assert!(running.heard("conflict: /s09/a"));
+    assert_eq!(running.stop().await.counts.conflicts, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s10_an_unknown_key_that_exists_is_a_conflict() {
+    let stage = Stage::new("s10").await;
+    stage.sql("select etcd_set('$Pa', 'from sql')").await;
+    let winning = stage.put("a", "from etcd").await;
+    let running = stage.start();
+    stage.sql_becomes("select status, result_revision from etcd_wal", &format!("conflict|{winning}")).await;
+    assert_eq!(stage.get_text("a").await.as_deref(), Some("from etcd"));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s11_a_remote_delete_beats_a_local_update() {
+    let stage = Stage::new("s11").await;
+    stage.put("a", "common").await;
+    let running = stage.start();
+    stage.sql_becomes("select count(*) from etcd", "1").await;
+    running.stop().await;
+    stage.sql("select etcd_set('$Pa', 'from sql')").await;
+    stage.delete("a").await;
+    let running = stage.start();
+    stage.sql_becomes("select status from etcd_wal", "conflict").await;
+    assert_eq!(stage.get("a").await, None, "it stays deleted");
+    stage.sql_becomes("select tombstone from etcd_get('$Pa')", "t").await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_conflict_fails_only_its_own_key() {
+    let stage = Stage::new("own-key").await;
+    stage.sql("select etcd_set('$P' || lpad(n::text, 3, '0'), 'sql') from generate_series(1, 100) n").await;
+    stage.put("050", "etcd").await;
+    let running = stage.start();
+    stage
+        .sql_becomes("select status, count(*) from etcd_wal group by 1 order by 1", "applied|99\nconflict|1")
+        .await;
+    let revisions = "select count(distinct result_revision) from etcd_wal where status = 'applied'";
+    assert_eq!(stage.sql(revisions).await, "1", "one transaction carried them all");
+    assert_eq!(stage.get_text("050").await.as_deref(), Some("etcd"));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn postgres_wins_where_the_config_says_so() {
+    let mut stage = Stage::new("pg-wins").await;
+    stage.spec.conflict = ConflictRule::PostgresWins;
+    moved_meanwhile(&stage).await;
+    let running = stage.start();
+    stage.sql_becomes("select status from etcd_wal", "applied").await;
+    assert_eq!(stage.get_text("a").await.as_deref(), Some("from sql"));
+    stage
+        .sql_becomes(
+            "select string_agg(value, ', ' order by revision) from etcd",
+            "common, from etcd, from sql",
+        )
+        .await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_held_conflict_waits_for_a_person() {
+    let mut stage = Stage::new("hold").await;
+    stage.spec.conflict = ConflictRule::Hold;
+    moved_meanwhile(&stage).await;
+    let running = stage.start();
+    stage.sql_becomes("select status, held from etcd_wal", "conflict|t").await;
+    assert_eq!(stage.replica().status().await.unwrap().held, 1);
+    let conflicts = stage.replica().conflicts().await.unwrap();
+    assert_eq!((conflicts.len(), conflicts[0].key.as_str(), conflicts[0].held), (1, "/hold/a", true));
+    stage.replica().resolve(conflicts[0].id, Winner::Postgres).await.unwrap();
+    stage.sql_becomes("select status, held from etcd_wal", "applied|f").await;
+    assert!(eventually(async || stage.get_text("a").await.as_deref() == Some("from sql")).await);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_held_conflict_may_be_given_to_etcd() {
+    let mut stage = Stage::new("hold-etcd").await;
+    stage.spec.conflict = ConflictRule::Hold;
+    moved_meanwhile(&stage).await;
+    let running = stage.start();
+    stage.sql_becomes("select held from etcd_wal", "t").await;
+    let id = stage.replica().conflicts().await.unwrap()[0].id;
+    stage.replica().resolve(id, Winner::Etcd).await.unwrap();
+    assert_eq!(stage.sql("select status, held from etcd_wal").await, "conflict|f");
+    assert_eq!(stage.get_text("a").await.as_deref(), Some("from etcd"));
+    assert!(stage.replica().resolve(999, Winner::Etcd).await.is_err());
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn compare_and_set_is_applied_only_on_exactly_that_revision() {
+    let stage = Stage::new("cas").await;
+    let revision = stage.put("a", "1").await;
+    let running = stage.start();
+    stage.sql_becomes("select count(*) from etcd", "1").await;
+    stage.sql(&format!("select etcd_set('$Pa', '2', {revision}), etcd_set('$Pnew', '1', 0)")).await;
+    stage.sql(&format!("select etcd_set('$Pa', '3', {revision})")).await;
+    stage
+        .sql_becomes(
+            "select key, status from etcd_wal order by id",
+            "/cas/a|applied\n/cas/new|applied\n/cas/a|conflict",
+        )
+        .await;
+    assert_eq!(stage.get_text("a").await.as_deref(), Some("2"));
+    running.stop().await;
+}
