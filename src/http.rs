@@ -158,9 +158,15 @@ impl Http {
 
     /// Ask until there is an answer or the policy gives up.
     pub async fn send(&self, ask: &Ask) -> Result<Answer> {
+        self.read(ask, Ok).await
+    }
+
+    /// Ask until there is an answer that can be read, or the policy gives up: some servers say 200 and send a page
+    /// of regrets.
+    pub async fn read<T>(&self, ask: &Ask, read: impl Fn(Answer) -> Result<T>) -> Result<T> {
         let mut attempt = 1;
         loop {
-            let error = match self.once(ask).await {
+            let error = match self.once(ask).await.and_then(&read) {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
@@ -176,6 +182,25 @@ impl Http {
 
     /// Ask once. The error does not name the address, which may itself be a secret.
     pub async fn once(&self, ask: &Ask) -> Result<Answer> {
+        let response = self.respond(ask).await?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        let body = body(response, ask).await?;
+        Ok(Answer { status, headers, body })
+    }
+
+    /// Tell somebody something, once. What a consenting answer says besides is of no interest and is not read; a
+    /// redirect is no consent, because it may have lost the message on the way.
+    pub async fn tell(&self, ask: &Ask) -> Result<()> {
+        let response = self.respond(ask).await?;
+        if *response.url() == ask.url {
+            return Ok(());
+        }
+        Err(Error::new(Kind::Invalid, "the server sends callers to another address")
+            .remedy_is("Name the address it sends callers to, if it is to be trusted."))
+    }
+
+    /// An answer with status 2xx or 304, its body still to be read.
+    async fn respond(&self, ask: &Ask) -> Result<reqwest::Response> {
         self.requests.fetch_add(1, Ordering::Relaxed);
         let mut request = self
             .client
@@ -193,8 +218,7 @@ impl Http {
             let meant = ask.meaning.and_then(|meaning| meaning(&refusal));
             return Err(meant.unwrap_or_else(|| self.refusal(status, &headers, &complaint)));
         }
-        let body = body(response, ask).await?;
-        Ok(Answer { status, headers, body })
+        Ok(response)
     }
 
     fn refusal(&self, status: StatusCode, headers: &HeaderMap, complaint: &str) -> Error {

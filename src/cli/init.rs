@@ -2,6 +2,7 @@
 
 use clap::Args;
 use std::io::Write;
+use std::path::Path;
 
 use super::desk::Desk;
 use crate::config::recipe;
@@ -29,10 +30,27 @@ impl Init {
             Err(error) => return Err(from_io(error, doing())),
         };
         file.write_all(text.as_bytes()).map_err(|error| from_io(error, doing()))?;
+        for (name, text) in recipe::beside(text) {
+            write_beside(path, name, text)?;
+        }
         let written = serde_json::json!({ "written": path, "recipe": self.recipe });
         desk.out.result(&written, || {
             format!("Wrote {}. Next: `trueup plan` shows what it would do, `trueup sync` does it.", path.display())
         });
         Ok(0)
+    }
+}
+
+/// A file the config names. One that is there already is somebody's work and stays as it is.
+fn write_beside(config: &Path, name: &str, text: &str) -> Result<()> {
+    let path = config.parent().unwrap_or(Path::new("")).join(name);
+    let doing = || format!("writing {}", path.display());
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).map_err(|error| from_io(error, doing()))?;
+    }
+    match std::fs::File::create_new(&path) {
+        Ok(mut file) => file.write_all(text.as_bytes()).map_err(|error| from_io(error, doing())),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(from_io(error, doing())),
     }
 }

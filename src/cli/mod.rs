@@ -22,6 +22,7 @@ mod kv;
 mod output;
 mod plan;
 mod queue;
+mod replica;
 mod runs;
 mod state;
 mod status;
@@ -93,6 +94,8 @@ enum Command {
     Queue(queue::Queue),
     /// Follow-up work that was given up
     Dead(dead::Dead),
+    /// Keep an etcd prefix and PostgreSQL in step, both ways
+    Replica(replica::Replica),
     /// What is running, failing, held
     Status,
     /// The history of runs, newest first
@@ -148,6 +151,7 @@ async fn run(cli: Cli, out: Output) -> Result<u8> {
         Command::Audit(args) => args.run(&desk).await,
         Command::Queue(args) => args.run(&desk).await,
         Command::Dead(args) => args.run(&desk).await,
+        Command::Replica(args) => Box::pin(args.run(&desk)).await,
         Command::Status => status::run(&desk).await,
         Command::Runs(args) => args.run(&desk).await,
         Command::State(args) => args.run(&desk).await,

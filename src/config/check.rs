@@ -31,7 +31,12 @@ fn writers(written: &Written) -> impl Iterator<Item = Writer<'_>> {
 pub fn state_can_hold(state: &StoreSpec, span: &Span, problems: &Problems<'_>) {
     match state.place {
         Place::Sqlite(_) => {}
-        Place::Memory | Place::Folder(_) | Place::S3 { .. } => problems.add_with(
+        Place::Etcd(_) | Place::Postgres(_) => problems.add_with(
+            span,
+            format!("state in {} {}: runs on several machines need leases", state.name, super::unbuilt::NOT_YET),
+            ["expected sqlite:PATH".to_owned()],
+        ),
+        Place::Memory | Place::Folder(_) | Place::S3 { .. } | Place::Tables(_) => problems.add_with(
             span,
             format!("the state cannot live in {}: it needs conditional and atomic writes", state.name),
             ["expected sqlite:PATH".to_owned()],
@@ -59,10 +64,11 @@ pub fn pipelines(all: &[Written], state: &Spot, problems: &Problems<'_>) {
     }
     for written in all {
         articles_come_from_feeds(written, problems);
+        rows_go_into_tables(written, problems);
         let own = writers.iter().filter(|writer| std::ptr::eq(writer.written, written));
         match &written.pipeline.from {
             From::Store { store, .. } => apart_from_state(store, state, &written.from, problems),
-            From::Rss(_) | From::Git(_) | From::Github(_) => {}
+            From::Rss(_) | From::Rest(_) | From::Git(_) | From::Github(_) => {}
             From::Files { folder, include, exclude } => {
                 let spots = own.map(|writer| &writer.spot).chain([state]);
                 if let Some(at) = database_read(spots, folder, include, exclude) {
@@ -100,7 +106,7 @@ fn feeds_on_itself(writer: &Writer<'_>, problems: &Problems<'_>) {
                 _ => source.meets(&writer.spot),
             }
         }
-        From::Files { .. } | From::Rss(_) | From::Git(_) | From::Github(_) => false,
+        From::Files { .. } | From::Rss(_) | From::Rest(_) | From::Git(_) | From::Github(_) => false,
     };
     if feeds {
         let message = format!("`{}` would read what it writes: {}", pipeline.name, writer.store.name);
@@ -108,7 +114,9 @@ fn feeds_on_itself(writer: &Writer<'_>, problems: &Problems<'_>) {
             From::Files { .. } => {
                 "keep the folder and the store apart, or `exclude` the store from the folder"
             }
-            From::Store { .. } | From::Rss(_) | From::Git(_) | From::Github(_) => "write into another store than the one it reads",
+            From::Store { .. } | From::Rss(_) | From::Rest(_) | From::Git(_) | From::Github(_) => {
+                "write into another store than the one it reads"
+            }
         };
         problems.add_with(writer.span, message, [note.to_owned()]);
     }
@@ -139,6 +147,20 @@ fn articles_come_from_feeds(written: &Written, problems: &Problems<'_>) {
     if matches!(pipeline.shape, ShapeSpec::Article(_)) && !matches!(pipeline.from, From::Rss(_)) {
         let message = format!("`{}` makes articles, which only an `rss` source has", pipeline.name);
         problems.add_with(&written.from, message, ["use from = { rss = … }, or another shape".to_owned()]);
+    }
+}
+
+/// Only a recipe says what columns there are, and tables hold nothing but rows.
+fn rows_go_into_tables(written: &Written, problems: &Problems<'_>) {
+    let pipeline = &written.pipeline;
+    let rows = matches!(pipeline.shape, ShapeSpec::Rows(_));
+    if rows && !matches!(pipeline.from, From::Rest(_)) {
+        let message = format!("`{}` makes rows, which only a `rest` source has", pipeline.name);
+        problems.add_with(&written.from, message, ["use from = { rest = … }, or another shape".to_owned()]);
+    }
+    if !rows && matches!(pipeline.into.place, Place::Tables(_)) {
+        let message = format!("`{}` writes into tables, which hold rows", pipeline.name);
+        problems.add_with(&written.into, message, ["use as = \"rows\", or another store".to_owned()]);
     }
 }
 

@@ -9,8 +9,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::git::Selection;
-use super::model::{From, Heal, Limit, Pipeline, Place, ShapeSpec, StoreSpec, Then};
+use super::model::{Database, From, Heal, Limit, OnMissing, Pipeline, Place, ShapeSpec, StoreSpec, Then};
 use super::article::OnEdit;
+use super::rest::RestSpec;
 use super::redact;
 use crate::record::Fingerprint;
 use crate::secret::SecretRef;
@@ -67,6 +68,7 @@ fn source(from: &From, base: &Path) -> Value {
         From::Github(spec) => {
             json!({"github": [spec.owner, spec.name], "api": spec.api, "files": files(&spec.files, base)})
         }
+        From::Rest(spec) => rest(spec),
         From::Store { store: from, prefix } => json!({"store": store(from, base), "prefix": prefix}),
     }
 }
@@ -80,8 +82,25 @@ fn files(files: &Selection, base: &Path) -> Value {
     })
 }
 
+fn rest(spec: &RestSpec) -> Value {
+    json!({
+        "rest": redact::url(spec.base.as_str()),
+        "resources": format!("{:?}", spec.resources),
+        "strip": spec.strip,
+        "auth": format!("{:?}", spec.auth),
+        "version": spec.version.as_ref().map(|version| json!([version.field.to_string(), version.known])),
+        "attempts": spec.attempts,
+        "timeout": millis(spec.timeout),
+        "delay": millis(spec.delay),
+    })
+}
+
 fn shape(shape: &ShapeSpec) -> Value {
     match shape {
+        ShapeSpec::Rows(spec) => json!({"rows": match spec.on_missing {
+            OnMissing::Mark => "mark",
+            OnMissing::Delete => "delete",
+        }}),
         ShapeSpec::Raw => json!("raw"),
         ShapeSpec::Policy => json!("policy"),
         ShapeSpec::Article(spec) => json!({"article": {
@@ -116,6 +135,9 @@ fn store(spec: &StoreSpec, base: &Path) -> Value {
         Place::Sqlite(file) => json!({"sqlite": path(file, base)}),
         Place::Folder(folder) => json!({"file": path(folder, base)}),
         Place::S3 { bucket, prefix } => json!({"s3": [bucket, prefix]}),
+        Place::Etcd(url) | Place::Postgres(url) => json!(redact::url(url.expose())),
+        Place::Tables(Database::Sqlite(file)) => json!({"tables": {"sqlite": path(file, base)}}),
+        Place::Tables(Database::Postgres(url)) => json!({"tables": redact::url(url.expose())}),
     };
     let secrets: Value =
         spec.secrets.iter().map(|(name, reference)| (name.clone(), secret(reference, base))).collect();

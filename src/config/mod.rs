@@ -21,8 +21,11 @@ mod model;
 mod overlap;
 mod pipeline;
 mod reader;
+mod replica;
 pub mod recipe;
 pub mod redact;
+mod rest;
+mod rows;
 mod rss;
 mod shape;
 mod source;
@@ -33,6 +36,10 @@ pub mod values;
 pub use article::{ArticleSpec, KeyTemplate, Named, OnEdit, Retention};
 pub use git::{GitSpec, GithubSpec, Selection};
 pub use model::*;
+pub use rest::{
+    AnswerVersion, Auth, CONCURRENCY as REST_CONCURRENCY, ColumnKind, ColumnSpec, JsonPath, Pagination, Part,
+    ResourceSpec, RestSpec, Size, TableSpec,
+};
 pub use rss::{FEED_TIMEOUT, FeedSpec, PreviewSpec, RssSpec};
 pub use locate::suggestion;
 pub use source::glob_set;
@@ -50,11 +57,11 @@ pub const FILE: &str = "trueup.toml";
 /// No config written by a person is larger; a larger file is something else.
 const BYTES_MAX: u64 = 4 << 20;
 
-const TOP_KEYS: Keys = &["state", "stores", "pipelines"];
+const TOP_KEYS: Keys = &["state", "stores", "pipelines", "replicas"];
 const STATE_KEYS: Keys = &["store"];
 
 /// Every table and the keys it knows, for the test that holds the documentation to them.
-pub const KEYS: [(&str, &[&str]); 19] = [
+pub const KEYS: [(&str, &[&str]); 30] = [
     ("top", TOP_KEYS),
     ("state", STATE_KEYS),
     ("store s3", store::S3_KEYS),
@@ -66,6 +73,15 @@ pub const KEYS: [(&str, &[&str]); 19] = [
     ("from store", source::STORE_KEYS),
     ("from git", git::GIT_KEYS),
     ("from github", git::GITHUB_KEYS),
+    ("from rest", rest::REST_KEYS),
+    ("recipe", rest::RECIPE_KEYS),
+    ("recipe auth", rest::AUTH_KEYS),
+    ("recipe pagination", rest::PAGINATION_KEYS),
+    ("recipe version", rest::VERSION_KEYS),
+    ("resource", rest::RESOURCE_KEYS),
+    ("column", rest::COLUMN_KEYS),
+    ("as rows", rows::ROWS_KEYS),
+    ("into tables", rows::TABLES_KEYS),
     ("from rss", rss::RSS_KEYS),
     ("from rss preview", rss::PREVIEW_KEYS),
     ("as article", article::ARTICLE_KEYS),
@@ -74,6 +90,8 @@ pub const KEYS: [(&str, &[&str]); 19] = [
     ("then command", follow::COMMAND_KEYS),
     ("notify", follow::NOTIFY_KEYS),
     ("store", &["url"]),
+    ("store server", store::SERVER_KEYS),
+    ("replica", replica::KEYS),
 ];
 
 impl Config {
@@ -131,13 +149,14 @@ fn read(problems: &Problems<'_>, file: &Path, env: &dyn Fn(&str) -> Option<Strin
     let state_field =
         state_field(&top).unwrap_or(Field { path: "state.store".to_owned(), node: &default, problems });
     let state = store::used(&state_field, &stores, &at);
-    let around = source::Around { stores: &stores, base: &at };
+    let around = source::Around { stores: &stores, base: &at, env };
     let mut written = Vec::new();
     if let Some(field) = top.take("pipelines") {
         for (entry, field) in field.named("a table of pipelines: [pipelines.NAME]") {
             written.extend(pipeline::read(&entry.key, &field, &around));
         }
     }
+    let replicas = top.take("replicas").map(|field| replica::all(&field, &at)).unwrap_or_default();
     let state = state?;
     let spot = overlap::Spot::of(&state);
     check::state_can_hold(&state, state_field.span(), problems);
@@ -157,7 +176,7 @@ fn read(problems: &Problems<'_>, file: &Path, env: &dyn Fn(&str) -> Option<Strin
         (pipeline.name.clone(), pipeline)
     });
     let pipelines = pipelines.collect();
-    Some(Config { file: file.to_owned(), state, stores, pipelines, base })
+    Some(Config { file: file.to_owned(), state, stores, pipelines, replicas, base })
 }
 
 fn state_field<'n>(top: &Reader<'n>) -> Option<Field<'n>> {

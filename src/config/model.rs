@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::article::ArticleSpec;
 use super::git::{GitSpec, GithubSpec};
+use super::rest::RestSpec;
 use super::rss::RssSpec;
 use crate::secret::{Secret, SecretRef};
 
@@ -20,6 +21,33 @@ pub struct Config {
     pub state: StoreSpec,
     pub stores: BTreeMap<String, StoreSpec>,
     pub pipelines: BTreeMap<String, Pipeline>,
+    pub replicas: BTreeMap<String, Replica>,
+}
+
+/// An etcd prefix and a PostgreSQL database kept in step, both ways.
+#[derive(Debug, Clone)]
+pub struct Replica {
+    pub name: String,
+    pub etcd: Address,
+    pub etcd_password: Option<SecretRef>,
+    pub postgres: Address,
+    pub postgres_password: Option<SecretRef>,
+    pub schema: Option<String>,
+    pub conflict: Conflict,
+    pub poll: Option<Duration>,
+    pub marker: Option<String>,
+    pub max_attempts: Option<u32>,
+    pub keep_history: Option<Duration>,
+    pub keep_wal: Option<Duration>,
+}
+
+/// Who wins when both sides of a replica changed a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Conflict {
+    #[default]
+    EtcdWins,
+    PostgresWins,
+    Hold,
 }
 
 /// Where a store is and how to get in. `name` is the config's name for it, or the URL without secrets.
@@ -46,6 +74,20 @@ pub enum Place {
         bucket: String,
         prefix: String,
     },
+    /// `etcd://HOST:PORT/PREFIX/`; a URL that may hold a password.
+    Etcd(Address),
+    /// `postgres://…`; a URL that may hold a password.
+    Postgres(Address),
+    /// `{ tables = "…" }`
+    Tables(Database),
+}
+
+/// A database in which every resource has a table of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Database {
+    Sqlite(PathBuf),
+    /// A URL that may hold a password.
+    Postgres(Address),
 }
 
 #[derive(Debug, Clone)]
@@ -82,6 +124,7 @@ pub enum From {
     Rss(RssSpec),
     Git(GitSpec),
     Github(GithubSpec),
+    Rest(Box<RestSpec>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,6 +132,20 @@ pub enum ShapeSpec {
     Raw,
     Article(ArticleSpec),
     Policy,
+    Rows(RowsSpec),
+}
+
+/// What becomes of a row that the source no longer has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnMissing {
+    /// It stays, with the instant it was first missed.
+    Mark,
+    Delete,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowsSpec {
+    pub on_missing: OnMissing,
 }
 
 /// What is done with each change once it is in the store.

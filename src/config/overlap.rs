@@ -4,7 +4,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use super::model::{Place, StoreSpec};
+use super::model::{Database, Place, StoreSpec};
 
 /// A place as it is compared. Made once per store: following links asks the file system.
 #[derive(Debug)]
@@ -13,6 +13,8 @@ pub enum Spot {
     Memory(String),
     File(PathBuf),
     Folder(PathBuf),
+    /// Its URL without the password.
+    Database(String),
     Objects {
         endpoint: Option<String>,
         bucket: String,
@@ -24,14 +26,25 @@ impl Spot {
     pub fn of(store: &StoreSpec) -> Self {
         match &store.place {
             Place::Memory => Spot::Memory(store.name.clone()),
-            Place::Sqlite(file) => Spot::File(true_path(file)),
+            Place::Sqlite(file) | Place::Tables(Database::Sqlite(file)) => Spot::File(true_path(file)),
             Place::Folder(folder) => Spot::folder(folder),
+            Place::Etcd(url) => Spot::etcd(url.expose()),
+            Place::Postgres(url) => Spot::Database(super::redact::url(url.expose())),
+            Place::Tables(Database::Postgres(_)) => Spot::Database(store.name.clone()),
             Place::S3 { bucket, prefix } => Spot::Objects {
                 endpoint: store.options.get("endpoint").cloned(),
                 bucket: bucket.clone(),
                 prefix: prefix.clone(),
             },
         }
+    }
+
+    /// Prefixes of one etcd meet as prefixes of one bucket do.
+    fn etcd(url: &str) -> Self {
+        let place = crate::etcd::EtcdPlace::parse(url).ok();
+        let endpoint = place.as_ref().map(|place| place.endpoints.join(","));
+        let prefix = place.map(|place| place.prefix).unwrap_or_default();
+        Spot::Objects { endpoint, bucket: "etcd".to_owned(), prefix: prefix.trim_matches('/').to_owned() }
     }
 
     pub fn folder(folder: &Path) -> Self {
@@ -41,7 +54,7 @@ impl Spot {
     /// Whether a key of one can be the same thing as a key of the other, or one holds the other's file.
     pub fn meets(&self, other: &Spot) -> bool {
         match (self, other) {
-            (Spot::Memory(a), Spot::Memory(b)) => a == b,
+            (Spot::Memory(a), Spot::Memory(b)) | (Spot::Database(a), Spot::Database(b)) => a == b,
             (Spot::File(a), Spot::File(b)) => a == b,
             (Spot::File(file), Spot::Folder(folder)) | (Spot::Folder(folder), Spot::File(file)) => {
                 file.starts_with(folder)

@@ -3,10 +3,9 @@
 use jiff::tz::TimeZone;
 
 use super::locate::{Span, nearest};
-use super::model::{CONCURRENCY, DAYS_30, Drift, Guard, Heal, Journal, Pipeline, ShapeSpec, Then};
+use super::model::{CONCURRENCY, DAYS_30, Drift, From, Guard, Heal, Journal, Pipeline, ShapeSpec, Then};
 use super::reader::{Field, Keys, Reader};
 use super::source::{self, Around};
-use super::unbuilt::{NOT_YET, is_unbuilt};
 use super::{follow, shape, store, values};
 
 pub const KEYS: Keys = &[
@@ -64,6 +63,7 @@ pub fn read(name: &str, field: &Field<'_>, around: &Around<'_>) -> Option<Writte
     let into = reader.require("into", "a store");
     let source = from.as_ref().and_then(|field| source::read(field, around));
     let target = into.as_ref().and_then(|field| target(field, around));
+    let (batch, concurrency) = pace(source.as_ref(), batch, concurrency);
     Some(Written {
         from: from?.span().clone(),
         into: into?.span().clone(),
@@ -80,8 +80,8 @@ pub fn read(name: &str, field: &Field<'_>, around: &Around<'_>) -> Option<Writte
             enabled,
             guard,
             adopt,
-            batch: batch.and_then(|number| usize::try_from(number).ok()),
-            concurrency: concurrency.and_then(|number| usize::try_from(number).ok()).unwrap_or(CONCURRENCY),
+            batch,
+            concurrency,
             drift,
             notify,
             keep_runs,
@@ -91,10 +91,19 @@ pub fn read(name: &str, field: &Field<'_>, around: &Around<'_>) -> Option<Writte
     })
 }
 
+/// How many at once: what the pipeline says, else what its recipe says, else the usual.
+fn pace(from: Option<&From>, batch: Option<u64>, concurrency: Option<u64>) -> (Option<usize>, usize) {
+    let (usual_batch, usual_concurrency) = match from {
+        Some(From::Rest(spec)) => (spec.batch, spec.concurrency.unwrap_or(super::REST_CONCURRENCY)),
+        _ => (None, CONCURRENCY),
+    };
+    let size = |number: Option<u64>| number.and_then(|number| usize::try_from(number).ok());
+    (size(batch).or(usual_batch), size(concurrency).unwrap_or(usual_concurrency))
+}
+
 fn target(field: &Field<'_>, around: &Around<'_>) -> Option<super::model::StoreSpec> {
-    if let Some(word) = field.keys().find(|key| is_unbuilt("into", key)) {
-        field.wrong(format!("a store of `{word}` {NOT_YET}"));
-        return None;
+    if field.at("tables").is_some() {
+        return super::rows::target(field, around);
     }
     store::used(field, around.stores, around.base)
 }

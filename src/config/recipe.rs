@@ -7,9 +7,10 @@ use crate::error::{Error, Kind, Result};
 /// What `trueup init` writes when no recipe is named.
 pub const DEFAULT: &str = "files";
 
-const BUILT: [(&str, &str); 2] = [
+const BUILT: [(&str, &str); 3] = [
     ("boards", include_str!("../../recipes/boards.toml")),
     ("files", include_str!("../../recipes/files.toml")),
+    ("stortinget", include_str!("../../recipes/stortinget/trueup.toml")),
 ];
 
 /// The names of the recipes there are.
@@ -29,4 +30,18 @@ pub fn recipe(name: &str) -> Result<&'static str> {
     };
     let remedy = format!("Recipes are: {}.", names().collect::<Vec<_>>().join(", "));
     Err(Error::new(Kind::Config, message).remedy_is(remedy))
+}
+
+/// Recipes of APIs, under the names by which a config calls them. `trueup init` writes them beside the config, and a
+/// config that names one without having the file gets it from here.
+const APIS: [(&str, &str); 1] = [("recipes/stortinget.toml", include_str!("../../recipes/stortinget.toml"))];
+
+/// The recipe of an API that comes with the program.
+pub fn shipped(path: &str) -> Option<&'static str> {
+    APIS.iter().find(|(name, _)| *name == path).map(|(_, text)| *text)
+}
+
+/// Files that a config names and `trueup init` writes beside it: where, and what is in them.
+pub fn beside(config: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    APIS.iter().copied().filter(move |(path, _)| config.contains(path))
 }

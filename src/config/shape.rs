@@ -3,6 +3,7 @@
 //! `as = "raw"`, or a table with the shape's settings: `as = { article = { … } }`. A new kind is a line in `KINDS`.
 
 use super::article;
+use super::rows;
 use super::locate::suggestion;
 use super::model::ShapeSpec;
 use super::reader::{Field, listed, repeated};
@@ -14,10 +15,11 @@ struct ShapeKind {
     read: fn(Option<&Field<'_>>) -> Option<ShapeSpec>,
 }
 
-const KINDS: [ShapeKind; 3] = [
+const KINDS: [ShapeKind; 4] = [
     ShapeKind { name: "article", read: article::read },
     ShapeKind { name: "policy", read: policy },
     ShapeKind { name: "raw", read: raw },
+    ShapeKind { name: "rows", read: rows::read },
 ];
 
 const EXPECTED: &str = "a shape such as \"raw\"";
@@ -59,10 +61,8 @@ fn policy(settings: Option<&Field<'_>>) -> Option<ShapeSpec> {
 
 /// Whether the keys two shapes write can never be the same. `raw` writes whatever the source names.
 pub fn disjoint(one: &ShapeSpec, other: &ShapeSpec) -> bool {
+    type S = ShapeSpec;
     match (one, other) {
-        (
-            ShapeSpec::Raw | ShapeSpec::Article(_) | ShapeSpec::Policy,
-            ShapeSpec::Raw | ShapeSpec::Article(_) | ShapeSpec::Policy,
-        ) => false,
+        (S::Raw | S::Article(_) | S::Rows(_) | S::Policy, S::Raw | S::Article(_) | S::Rows(_) | S::Policy) => false,
     }
 }

@@ -4,11 +4,12 @@
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
+use super::interpolate::Env;
 use super::locate::suggestion;
 use super::model::From;
 use super::git;
-use super::rss;
 use super::reader::{Base, Field, Keys, Reader, listed, repeated};
+use super::{rest, rss};
 use super::store::{self, Stores};
 use super::unbuilt::{NOT_YET, is_unbuilt};
 
@@ -16,6 +17,7 @@ use super::unbuilt::{NOT_YET, is_unbuilt};
 pub struct Around<'a> {
     pub stores: &'a Stores,
     pub base: &'a Base,
+    pub env: Env<'a>,
 }
 
 struct SourceKind {
@@ -24,10 +26,11 @@ struct SourceKind {
     read: fn(&Reader<'_>, &Around<'_>) -> Option<From>,
 }
 
-const KINDS: [SourceKind; 5] = [
+const KINDS: [SourceKind; 6] = [
     SourceKind { name: "files", keys: FILES_KEYS, read: files },
     SourceKind { name: "git", keys: git::GIT_KEYS, read: git::read_git },
     SourceKind { name: "github", keys: git::GITHUB_KEYS, read: git::read_github },
+    SourceKind { name: "rest", keys: rest::REST_KEYS, read: rest::read },
     SourceKind { name: "rss", keys: rss::RSS_KEYS, read: rss::read },
     SourceKind { name: "store", keys: STORE_KEYS, read: store_source },
 ];

@@ -5,11 +5,13 @@
 use std::collections::BTreeMap;
 
 use super::locate::suggestion;
-use super::model::{Config, Place, StoreSpec};
+use super::model::{Address, Config, Place, StoreSpec};
 use super::reader::{Base, Field, Keys, Reader, repeated};
 use super::redact;
 use super::unbuilt::{NOT_YET, is_unbuilt};
 use crate::error::{Error, Kind, Result};
+use crate::etcd::EtcdPlace;
+use crate::postgres::PostgresPlace;
 
 /// One kind of store.
 struct Scheme {
@@ -22,12 +24,18 @@ struct Scheme {
     place: fn(&str, &Base) -> Result<Place, String>,
 }
 
-const SCHEMES: [Scheme; 4] = [
+const SCHEMES: [Scheme; 7] = [
     Scheme { name: "sqlite:", form: "sqlite:PATH", keys: &["url"], place: sqlite },
     Scheme { name: "file:", form: "file:PATH", keys: &["url"], place: folder },
     Scheme { name: "s3:", form: "s3://BUCKET/PREFIX", keys: S3_KEYS, place: s3 },
+    Scheme { name: "etcd:", form: "etcd://HOST:PORT/PREFIX/", keys: SERVER_KEYS, place: etcd },
+    Scheme { name: "postgres:", form: "postgres://…", keys: SERVER_KEYS, place: postgres },
+    Scheme { name: "postgresql:", form: "postgresql://…", keys: SERVER_KEYS, place: postgres },
     Scheme { name: "memory:", form: "memory:", keys: &["url"], place: memory },
 ];
+
+/// Servers read their own URL, query and all.
+pub const SERVER_KEYS: Keys = &["url", "password_env", "password_file"];
 
 pub const S3_KEYS: Keys = &[
     "url",
@@ -90,7 +98,9 @@ fn by_url(text: &str, base: &Base) -> Result<StoreSpec, Refused> {
         let meant = suggestion(&scheme, SCHEMES.iter().map(|kind| kind.name));
         return Err(refuse(format!("there is no kind of store `{}`{meant}", repeated(&scheme))));
     };
-    let takes_query = kind.keys.len() > 1;
+    let takes_query = options(kind.keys).next().is_some();
+    // A server's URL is understood by its client, as a whole.
+    let rest = if kind.keys == SERVER_KEYS { text } else { rest };
     let (rest, query) = match rest.split_once('?') {
         Some((rest, query)) if takes_query => (rest, query),
         _ => (rest, ""),
@@ -236,6 +246,16 @@ fn s3(rest: &str, _: &Base) -> Result<Place, String> {
         return Err("`s3://` needs the name of a bucket behind it: letters, digits, `.`, `-`, `_`".to_owned());
     }
     Ok(Place::S3 { bucket: bucket.to_owned(), prefix: prefix.trim_matches('/').to_owned() })
+}
+
+fn etcd(url: &str, _: &Base) -> Result<Place, String> {
+    EtcdPlace::parse(url).map_err(|error| error.to_string())?;
+    Ok(Place::Etcd(Address::new(url)))
+}
+
+fn postgres(url: &str, _: &Base) -> Result<Place, String> {
+    PostgresPlace::parse(url).map_err(|error| error.to_string())?;
+    Ok(Place::Postgres(Address::new(url)))
 }
 
 fn memory(rest: &str, _: &Base) -> Result<Place, String> {

@@ -51,7 +51,8 @@ pub struct Applier<'a, P> {
 impl<'a, P: Prepare> Applier<'a, P> {
     pub fn new(line: &'a Pipeline, ask: &'a Ask, preparer: P, report: &'a mut Report) -> Self {
         // A batch's settlement and the next one's intents must fit one atomic write of the state.
-        let items_each = 5 + 2 * line.then.len();
+        // A record that moves has follow-ups at both its keys.
+        let items_each = 5 + 4 * line.then.len();
         let by_state = line.state.store().caps().atomic_max.saturating_sub(8) / items_each;
         let size = line.batch.unwrap_or_else(|| line.store.caps().bulk_max.min(BATCH_MAX)).clamp(1, by_state.max(1));
         Applier { line, ask, preparer, report, applied: Applied::default(), next_number: 0, size }
@@ -126,11 +127,13 @@ impl<'a, P: Prepare> Applier<'a, P> {
 
     fn take(&mut self, steps: &mut Reader<'_, P::Step>, belongs: impl Fn(&P::Step) -> bool) -> Result<Option<Vec<P::Step>>> {
         let mut taken = Vec::new();
+        let mut bytes = 0;
         for step in steps.by_ref() {
             let step = step?;
             if belongs(&step) {
+                bytes += P::bytes(&step);
                 taken.push(step);
-                if taken.len() == self.size {
+                if taken.len() == self.size || bytes >= BATCH_BYTES_MAX {
                     break;
                 }
             }
@@ -162,7 +165,7 @@ impl<'a, P: Prepare> Applier<'a, P> {
                     self.report.count(&scope, |counts| match how {
                         Settled::Unchanged => counts.unchanged += 1,
                         Settled::Skipped => counts.skipped += 1,
-                        Settled::Absent => {}
+                        Settled::Missing => counts.missing += 1,
                     });
                 }
                 Ready::Parked { entry, parked } => {
@@ -314,6 +317,8 @@ impl<'a, P: Prepare> Applier<'a, P> {
 /// Items per batch unless the store or the config say otherwise: large enough to share a commit, small enough that
 /// a crash repeats little.
 const BATCH_MAX: usize = 1_000;
+/// Bodies that the listing brought along are written in batches of about this size, whatever their number.
+const BATCH_BYTES_MAX: usize = 1 << 20;
 
 struct Written {
     outcomes: Vec<Result<Outcome>>,

@@ -1,6 +1,7 @@
 //! The audit: source, state and store compared, key by key, in bounded memory. What it finds it names; what it may
 //! it repairs, by an ordinary pass that is told where to look.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::Serialize;
@@ -107,33 +108,28 @@ impl Pipeline {
         loop {
             ours.fill().await?;
             theirs.fill().await?;
-            match (ours.peek(), theirs.peek()) {
+            let order = match (ours.peek(), theirs.peek()) {
                 (None, None) => return Ok(()),
-                (None, Some(other)) => {
-                    let key = format!("{prefix}{other}");
-                    theirs.pop().await?;
-                    found.foreign(&key);
-                }
-                (Some(mine), other) if other.is_none_or(|other| mine < other) => {
-                    let identity = mine.to_owned();
-                    if let Some(line) = ours.pop().await? {
-                        found.missing(&identity, &decode_line(&line)?);
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (Some(mine), Some(other)) => mine.cmp(other),
+            };
+            let mine = if order.is_le() { ours.pop().await? } else { None };
+            let stored = if order.is_ge() { theirs.pop().await? } else { None };
+            match (mine, stored) {
+                (Some(mine), stored) => {
+                    let identity = keys::below(&keys::bases(&self.name), &mine.key).to_owned();
+                    let base: Base = decode_line(&mine)?;
+                    match stored {
+                        None => found.missing(&identity, &base),
+                        Some(stored) => {
+                            let value = stored.value.unwrap_or_default();
+                            found.compare(&identity, &base, &stored.version, &value, budget);
+                        }
                     }
                 }
-                (Some(mine), Some(other)) if mine == other => {
-                    let identity = mine.to_owned();
-                    if let (Some(mine), Some(stored)) = (ours.pop().await?, theirs.pop().await?) {
-                        let base: Base = decode_line(&mine)?;
-                        let value = stored.value.unwrap_or_default();
-                        found.compare(&identity, &base, &stored.version, &value, budget);
-                    }
-                }
-                (Some(_), Some(other)) => {
-                    let key = format!("{prefix}{other}");
-                    theirs.pop().await?;
-                    found.foreign(&key);
-                }
-                (Some(_), None) => return Ok(()),
+                (None, Some(stored)) => found.foreign(&stored.key),
+                (None, None) => {}
             }
         }
     }

@@ -150,7 +150,11 @@ impl Decider<'_> {
                 step.action = Action::Change(Change::Update, Why::Absent);
                 self.consider(step)
             }
-            Absent::Keep => Ok(()),
+            // Gone from the source and kept: said again on every run, for as long as it is so.
+            Absent::Keep => {
+                self.report.count(&step.scope, |counts| counts.missing += 1);
+                Ok(())
+            }
         }
     }
 

@@ -45,6 +45,8 @@ mod stock;
 pub mod undo;
 pub mod why;
 
+pub(crate) use prepare::is_systemic;
+
 /// A pipeline of the config, with everything opened. Clones share the same source, store and state.
 #[derive(Clone)]
 pub struct Pipeline {
@@ -107,6 +109,11 @@ pub struct Stop(Arc<AtomicBool>);
 impl Stop {
     pub fn set(&self) {
         self.0.store(true, Ordering::SeqCst);
+    }
+
+    /// The flag itself, for those below the pipeline that look at it.
+    pub fn flag(&self) -> Arc<AtomicBool> {
+        self.0.clone()
     }
 
     pub fn is_set(&self) -> bool {

@@ -14,16 +14,19 @@ use crate::shape::Shape;
 use crate::shape::article::Articles;
 use crate::shape::policy::Policy;
 use crate::shape::raw::Raw;
+use crate::shape::rows::Rows;
 use crate::source::Source;
 use crate::source::files::Files;
 use crate::source::git::{self, Git};
 use crate::source::github::{self, GitHub};
 use crate::source::globs::Globs;
+use crate::source::rest::Rest;
 use crate::source::rss::Rss;
 use crate::source::store::FromStore;
 use crate::state::State;
 use crate::state::lock::Locks;
-use crate::store::{Access, open};
+use crate::store::tables::Tables;
+use crate::store::{Access, SharedStore, open};
 
 /// The state of a config, and the locks beside it.
 #[derive(Clone)]
@@ -61,7 +64,7 @@ impl Pipeline {
     /// Open a pipeline's source and store. The state is shared by all pipelines of a config.
     pub async fn open(spec: &config::Pipeline, memory: &Memory, access: Access) -> Result<Pipeline> {
         let clock = memory.clock.clone();
-        let store = open::open(&spec.into, access, clock.clone())
+        let store = open_target(spec, access, clock.clone())
             .await
             .context(|| format!("opening the store {}", spec.into.name))?;
         Ok(Pipeline {
@@ -95,6 +98,17 @@ fn follow_ups(spec: &config::Pipeline) -> Vec<FollowUp> {
     all
 }
 
+/// Tables are made after the recipe; every other store is what its URL says.
+async fn open_target(spec: &config::Pipeline, access: Access, clock: SharedClock) -> Result<SharedStore> {
+    match (&spec.into.place, &spec.from) {
+        (Place::Tables(_), From::Rest(rest)) => {
+            let tables = rest.resources.iter().map(|resource| resource.table.clone()).collect();
+            Ok(Arc::new(Tables::open(&spec.into, tables, access, clock).await?))
+        }
+        _ => open::open(&spec.into, access, clock).await,
+    }
+}
+
 async fn source(spec: &config::Pipeline, memory: &Memory, access: Access) -> Result<Arc<dyn Source>> {
     let clock = memory.clock.clone();
     Ok(match &spec.from {
@@ -106,6 +120,7 @@ async fn source(spec: &config::Pipeline, memory: &Memory, access: Access) -> Res
             Arc::new(Git::new(git_repository(git)?, globs(&git.files)?, &cache, access == Access::Write, clock)?)
         }
         From::Github(hub) => Arc::new(GitHub::new(github_repository(hub)?, globs(&hub.files)?, clock)?),
+        From::Rest(rest) => Arc::new(Rest::new(rest, spec.concurrency, clock)?),
         From::Files { folder, include, exclude } => Arc::new(Files::new(folder.clone(), include, exclude, clock)?),
         From::Rss(spec) => Arc::new(Rss::new(spec, clock)?),
         From::Store { store, prefix } => {
@@ -146,6 +161,7 @@ fn shape(spec: &ShapeSpec, from: &From) -> Arc<dyn Shape> {
     match spec {
         ShapeSpec::Raw => Arc::new(Raw),
         ShapeSpec::Policy => Arc::new(Policy::default()),
+        ShapeSpec::Rows(spec) => Arc::new(Rows::new(*spec)),
         ShapeSpec::Article(spec) => {
             let previews = matches!(from, From::Rss(rss) if rss.preview.is_some());
             Arc::new(Articles::new(spec.clone(), previews))

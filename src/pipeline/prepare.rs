@@ -38,8 +38,8 @@ pub enum Ready {
 pub enum Settled {
     Unchanged,
     Skipped,
-    /// Absent, and marked so already: it was not scanned, so it is not counted.
-    Absent,
+    /// Gone from the source, and there is nothing left to mark.
+    Missing,
 }
 
 pub struct Write {
@@ -81,6 +81,11 @@ pub trait Prepare: Sync {
     /// Deletes come after puts.
     fn is_delete(step: &Self::Step) -> bool;
 
+    /// Bytes the step brings along, so that a batch stays within memory.
+    fn bytes(_step: &Self::Step) -> usize {
+        0
+    }
+
     /// An error ends the run; what is wrong with one step is in its own answer.
     fn batch(&self, number: u32, steps: Vec<Self::Step>) -> impl Future<Output = Result<Vec<Ready>>> + Send;
 }
@@ -118,6 +123,7 @@ pub(super) struct Draft {
 }
 
 /// A step after rendering, before its prior value is known.
+#[allow(clippy::large_enum_variant)] // one per item of a batch, and soon gone
 enum Drafted {
     Put(Box<Draft>),
     Delete(Step),
@@ -129,6 +135,10 @@ impl Prepare for Preparer<'_> {
 
     fn is_delete(step: &Step) -> bool {
         step.change() == Some(Change::Delete)
+    }
+
+    fn bytes(step: &Step) -> usize {
+        step.entry.as_ref().and_then(|entry| entry.inline.as_ref()).map_or(0, Bytes::len)
     }
 
     /// Render every step, fetch prior values in one go, and build the writes.
@@ -206,8 +216,9 @@ impl Preparer<'_> {
                 Drafted::Put(Box::new(Draft { step, output, entry, body: None, remark: None }))
             }
             Ok(None) => {
-                let scope = step.scope;
-                Drafted::Done(Ready::Settled { scope, how: Settled::Absent, items: Vec::new(), note: None })
+                // The store does not have it either: there is nothing to remember it by.
+                let items = vec![Item::delete(keys::base(&self.line.name, &step.identity))];
+                Drafted::Done(Ready::Settled { scope: step.scope, how: Settled::Missing, items, note: None })
             }
             Err(error) => failed(&step, &error),
         }
@@ -216,9 +227,9 @@ impl Preparer<'_> {
     async fn mark_absent(&self, step: &Step) -> Result<Option<Output>> {
         let Some((_, base)) = step.base()? else { return Ok(None) };
         let stored = self.line.store.get(&[base.key(&step.identity)]).await?.pop().flatten();
-        let value = stored.as_ref().map(|stored| &*stored.value);
+        let Some(stored) = stored else { return Ok(None) };
         let prior = base.prior(&step.identity);
-        Ok(match self.line.shape.absent(&prior, value, self.line.clock.now()) {
+        Ok(match self.line.shape.absent(&prior, Some(&stored.value), self.line.clock.now()) {
             Absent::Put(output) => Some(output),
             Absent::Delete | Absent::Keep => None,
         })
@@ -239,7 +250,7 @@ impl Preparer<'_> {
         let old = Self::old_keys(step, output)?.into_iter().filter_map(|key| Some((priors.remove(&key)?, key)));
         Ok(old
             .map(|(prior, key)| {
-                let intent = Intent { change: Change::Delete, retire: true, ..self.intent(step, &key, None) };
+                let intent = Intent { change: Change::Delete, retire: true, lift: false, ..self.intent(step, &key, None) };
                 self.write(step, intent, Op::Delete, Some(prior))
             })
             .collect())
@@ -304,11 +315,12 @@ impl Preparer<'_> {
             retire: false,
             then: self.line.follow_ups(),
             decision: None,
+            lift: self.decisions.contains_key(&step.identity),
         }
     }
 
     pub(super) fn write(&self, step: &Step, intent: Intent, op: Op, prior: Option<Stored>) -> Ready {
-        let release = if intent.retire { Vec::new() } else { self.release(step) };
+        let release = if intent.retire { Vec::new() } else { self.unpark(step) };
         let missing = matches!(step.action, Action::Change(Change::Update, super::plan::Why::Absent));
         let mut write = conditional(&self.line.name, self.run, intent, op, prior);
         // A look before the write proves nothing where reads are late; what the shape owns is simply written.
@@ -351,10 +363,15 @@ impl Preparer<'_> {
 
     /// State items that forget what stood in the way of a step: it was parked, or a person had decided on it.
     pub(super) fn release(&self, step: &Step) -> Vec<Item> {
-        let parked = step.entry.as_ref().map(|entry| &entry.id).filter(|id| self.parked.contains_key(*id));
         let decided = self.decisions.get(&step.identity).map(|_| keys::decision(&self.line.name, &step.identity));
-        let parked = parked.map(|id| keys::parked_item(&self.line.name, id));
-        parked.into_iter().chain(decided).map(Item::delete).collect()
+        let mut items = self.unpark(step);
+        items.extend(decided.map(Item::delete));
+        items
+    }
+
+    fn unpark(&self, step: &Step) -> Vec<Item> {
+        let parked = step.entry.as_ref().map(|entry| &entry.id).filter(|id| self.parked.contains_key(*id));
+        parked.map(|id| Item::delete(keys::parked_item(&self.line.name, id))).into_iter().collect()
     }
 }
 

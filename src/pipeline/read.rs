@@ -46,9 +46,12 @@ pub async fn read(
     past: &Past,
     report: &mut Report,
 ) -> Result<Reading> {
-    let (mut sink, events) = source::channel();
+    let (mut sink, events) = source::channel_until(ask.stop.flag());
     let listing = async {
-        let listed = line.source.list(cursors, &mut sink).await;
+        let listed = match line.source.list(cursors, &mut sink).await {
+            Ok(()) if ask.stop.is_set() => Err(Error::new(crate::error::Kind::Canceled, "stopped by request")),
+            listed => listed,
+        };
         let flushed = if listed.is_ok() { sink.flush().await } else { Ok(()) };
         drop(sink);
         listed.and(flushed)
@@ -130,6 +133,7 @@ impl<'a> Merge<'a> {
             for row in rows {
                 match row {
                     Row::End(scope, end) => self.found.scopes.end(&scope, end),
+                    Row::Note(text) => self.report.warn(text),
                     Row::Sighting(sighting) => self.sighting(sighting).await?,
                 }
             }

@@ -34,6 +34,7 @@ pub enum What {
 pub enum Row {
     Sighting(Sighting),
     End(String, End),
+    Note(String),
 }
 
 /// Rows in order of identity, in batches.
@@ -83,6 +84,7 @@ fn named(shape: &dyn Shape, event: Event) -> Row {
         Event::Window(scope, cursor) => Row::End(scope.to_string(), End::Window(cursor)),
         Event::Unchanged(scope) => Row::End(scope.to_string(), End::Unchanged),
         Event::Broken(scope, error) => Row::End(scope.to_string(), End::Broken(Fault::of(&error))),
+        Event::Note(text) => Row::Note(text),
     }
 }
 
@@ -120,7 +122,7 @@ fn sort(mut events: Events, shape: &dyn Shape, out: &mpsc::Sender<Result<Vec<Row
                     let bytes = postcard::to_stdvec(&seen).map_err(|e| Error::bug("encoding a sighting").caused_by(e))?;
                     insert.execute((&seen.identity, &seen.rank, bytes)).map_err(broken)?;
                 }
-                Some(end @ Row::End(..)) => ends.push(end),
+                Some(aside @ (Row::End(..) | Row::Note(_))) => ends.push(aside),
             }
         }
         if !ends.is_empty() && out.blocking_send(Ok(ends)).is_err() {

@@ -5,9 +5,10 @@ use super::Task;
 use super::effect::Done;
 use super::work::Worker;
 use crate::error::{Error, Fault, Kind, Result};
+use crate::record::Fingerprint;
 use crate::state::journal::Change;
 use crate::state::keys;
-use crate::store::{Item, SharedStore, Stored};
+use crate::store::{Item, Stored, StoreExt};
 
 /// What an export comes to before it is written.
 pub enum Ready {
@@ -18,51 +19,24 @@ pub enum Ready {
     Not(Done),
 }
 
-/// One answer per task, in order. `rows` are what the store holds under their keys.
-pub async fn ready(worker: &Worker, target: &SharedStore, tasks: &[&Task], rows: Vec<Option<Stored>>) -> Result<Vec<Ready>> {
-    let names: Vec<String> = tasks.iter().map(|task| body_key(worker, task)).collect();
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let bodies = worker.state.store().get(&names).await?;
-    let mut all = Vec::with_capacity(tasks.len());
-    for ((task, row), body) in tasks.iter().zip(rows).zip(bodies) {
-        all.push(one(worker, target, task, row, body).await?);
-    }
-    Ok(all)
-}
-
-fn body_key(worker: &Worker, task: &Task) -> String {
-    let identity = worker.shape.claims(&task.key).unwrap_or_else(|| task.key.clone());
-    keys::body(&worker.pipeline, &identity)
-}
-
-async fn one(
-    worker: &Worker,
-    target: &SharedStore,
-    task: &Task,
-    row: Option<Stored>,
-    body: Option<Stored>,
-) -> Result<Ready> {
-    let shape = &worker.shape;
-    let key = shape.export_key(&task.key);
+/// `row` is what the store holds under the task's key, `there` what the target holds under `name`.
+pub async fn ready(worker: &Worker, task: &Task, name: String, row: Option<Stored>, there: Option<&Stored>) -> Result<Ready> {
     if task.change == Change::Delete {
-        return Ok(Ready::Write(Item::delete(key)));
+        return Ok(Ready::Write(Item::delete(name)));
     }
     // A store that shows its writes late is asked again rather than believed.
     let late = !worker.store.caps().strong_read;
-    let current = row.as_ref().is_some_and(|row| task.bytes == Some(crate::record::Fingerprint::of(&row.value)));
+    let current = row.as_ref().is_some_and(|row| task.bytes == Some(Fingerprint::of(&row.value)));
     let Some(row) = row.filter(|_| current || !late) else {
         return Ok(if late { Ready::Not(Done::HandedBack(Fault::of(&not_yet(worker)))) } else { Ready::Nothing });
     };
-    let mark = shape.body_mark(&row.value);
-    let body = body.filter(|body| body.fingerprint == mark);
-    let object = match &body {
-        Some(_) => None,
-        None => target.get(&[&key]).await?.pop().flatten(),
-    };
-    let document = body.as_ref().map(|body| &*body.value);
-    let exported = shape.export(&row.value, document, object.as_ref().map(|object| &*object.value), worker.clock.now());
-    Ok(match exported {
-        Ok(value) => Ready::Write(Item::put(key, value)),
+    let shape = &worker.shape;
+    let identity = shape.claims(&task.key).unwrap_or_else(|| task.key.clone());
+    let body = worker.state.store().get_one(&keys::body(&worker.pipeline, &identity)).await?;
+    let body = body.filter(|body| body.fingerprint == shape.body_mark(&row.value));
+    let (document, object) = (body.as_ref().map(|body| &*body.value), there.map(|there| &*there.value));
+    Ok(match shape.export(&row.value, document, object, worker.clock.now()) {
+        Ok(value) => Ready::Write(Item::put(name, value)),
         Err(error) => Ready::Not(Done::Failed(Fault::of(&error))),
     })
 }

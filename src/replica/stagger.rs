@@ -106,7 +106,8 @@ impl Stagger {
         Some(revision)
     }
 
-    pub fn watchers(&self) -> usize {
+    #[cfg(test)]
+    fn watchers(&self) -> usize {
         self.segments.iter().filter(|segment| !segment.closed).count()
     }
 

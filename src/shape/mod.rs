@@ -10,8 +10,10 @@ use crate::error::Result;
 use crate::record::{Body, Entry, Fingerprint};
 
 pub mod article;
+pub mod canonical;
 pub mod policy;
 pub mod raw;
+pub mod rows;
 
 /// What an entry is, whatever it is called today.
 #[derive(Debug, Clone, PartialEq, Eq)]

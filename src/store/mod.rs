@@ -22,6 +22,7 @@ pub mod postgres;
 pub mod prefixed;
 mod sift;
 pub mod sqlite;
+pub mod tables;
 
 /// What a store can promise. Code asks the caps, never the kind of store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

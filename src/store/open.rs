@@ -3,14 +3,18 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::etcd::EtcdStore;
 use super::folder::Folder;
 use super::memory::Memory;
 use super::objects::{Bucket, Objects};
+use super::postgres::PostgresStore;
 use super::sqlite::Sqlite;
 use super::{Access, SharedStore};
 use crate::clock::SharedClock;
 use crate::config::{Place, StoreSpec};
-use crate::error::{Context, Error, Result};
+use crate::error::{Context, Error, Kind, Result};
+use crate::etcd::EtcdPlace;
+use crate::postgres::PostgresPlace;
 use crate::secret::Secret;
 
 /// Open a store. Reading creates nothing; writing makes what is missing (but never a bucket).
@@ -30,8 +34,24 @@ pub async fn open(spec: &StoreSpec, access: Access, clock: SharedClock) -> Resul
             let store = Objects::connect(&to, access, &*clock).await;
             store.map(|store| Arc::new(store) as SharedStore)
         }
+        Place::Etcd(url) => {
+            let place = EtcdPlace::parse(url.expose())?;
+            EtcdStore::open(&place, password_of(spec)?).map(|store| Arc::new(store) as SharedStore)
+        }
+        Place::Postgres(url) => {
+            let place = PostgresPlace::parse(url.expose())?;
+            let store = PostgresStore::open(&place, password_of(spec)?, access).await;
+            store.map(|store| Arc::new(store) as SharedStore)
+        }
+        Place::Tables(_) => Err(Error::new(Kind::Config, "tables are made after a recipe")
+            .remedy_is("Tables can be written by a pipeline with `from = { rest = … }` only.")),
     };
     opened.context(|| format!("store {}", spec.name))
+}
+
+/// The password beside the URL, if the config names one.
+fn password_of(spec: &StoreSpec) -> Result<Option<Secret>> {
+    spec.secrets.get("password").map(crate::secret::SecretRef::require).transpose()
 }
 
 fn bucket_of(spec: &StoreSpec, bucket: &str, prefix: &str) -> Result<Bucket> {

@@ -135,7 +135,7 @@ fn a_store_is_found_by_name_or_url_as_the_command_line_gives_it() {
     assert_eq!(error.to_string(), "there is no store `registy`; did you mean `registry`?");
     assert!(error.remedy().contains("registry"), "{}", error.remedy());
     for url in
-        ["postgres://u:hunter2@h/db", "postgre://u:hunter2@h/db", "u:hunter2@h", "s3://b?token=hunter2"]
+        ["cloudflare-kw://u:hunter2@h/db", "postgre://u:hunter2@h/db", "u:hunter2@h", "s3://b?token=hunter2"]
     {
         let error = config::store_spec(url, None).unwrap_err();
         let said = format!("{error} {error:?} {}", error.remedy());
@@ -265,8 +265,8 @@ fn every_recipe_parses_as_it_is() {
         let config = parse(recipe::recipe(name).unwrap()).unwrap_or_else(|error| panic!("{error}"));
         assert!(!config.pipelines.is_empty());
     }
-    let error = recipe::recipe("stortinget").unwrap_err();
-    assert_eq!(error.to_string(), "the recipe `stortinget` is not built into this version yet");
+    let error = recipe::recipe("workspace").unwrap_err();
+    assert_eq!(error.to_string(), "the recipe `workspace` is not built into this version yet");
     assert_eq!(
         recipe::recipe("fils").unwrap_err().to_string(),
         "there is no recipe `fils`; did you mean `files`?"

@@ -4,7 +4,7 @@ use rusqlite::ErrorCode;
 
 use crate::error::{Error, Kind};
 
-pub(super) fn explain(error: rusqlite::Error) -> Error {
+pub(in crate::store) fn explain(error: rusqlite::Error) -> Error {
     let code = error.sqlite_error_code();
     let (kind, remedy) = match code {
         Some(ErrorCode::DiskFull) => {

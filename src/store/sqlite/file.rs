@@ -12,6 +12,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::fault::explain;
 use crate::error::{Error, Kind, Result, from_io};
+use crate::store::Access;
 
 /// "trup" in the header of the file: ours, whatever it is called.
 pub const APPLICATION_ID: i32 = 0x7472_7570;
@@ -55,7 +56,7 @@ pub(super) enum Found {
 ///
 /// The look goes through SQLite too: closing a file handle of our own would drop the locks that other
 /// connections of this process hold on the same file.
-pub(super) fn look(path: &Path) -> Result<Found> {
+pub(super) fn look(path: &Path, access: Access) -> Result<Found> {
     let facts = match fs::metadata(path) {
         Ok(facts) => facts,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Found::Nothing),
@@ -67,7 +68,12 @@ pub(super) fn look(path: &Path) -> Result<Found> {
     if facts.len() == 0 {
         return Ok(Found::Empty);
     }
-    let connection = open_unchanging(path)?;
+    // Half folded into the file, a log makes it whole: without it the file would look damaged.
+    let connection = match access {
+        _ if !has_log(path) => open_unchanging(path)?,
+        Access::Read => open_beside_log(path)?,
+        Access::Write => open_to_read(path)?,
+    };
     admit(pragma(&connection, "application_id")?, pragma(&connection, "user_version")?)?;
     Ok(Found::Ours)
 }
@@ -90,7 +96,7 @@ fn admit(application_id: i32, format: i32) -> Result<()> {
 
 /// Open to write, making folders and file if they are not there.
 pub(super) fn open_to_write(path: &Path) -> Result<Connection> {
-    match look(path)? {
+    match look(path, Access::Write)? {
         Found::Ours => {}
         Found::Nothing => make(path)?,
         Found::Empty => lay_out(path)?,
@@ -104,12 +110,33 @@ pub(super) fn open_to_write(path: &Path) -> Result<Connection> {
 }
 
 /// Open to read beside a writer (WAL readers need the shared index file, so this one may touch `-shm`).
-pub(super) fn open_to_read(path: &Path) -> Result<Connection> {
+pub(in crate::store) fn open_to_read(path: &Path) -> Result<Connection> {
     connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)
 }
 
+/// There is something in the log beside the file: somebody writes, or was killed while writing.
+pub(super) fn has_log(path: &Path) -> bool {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    fs::metadata(log).is_ok_and(|facts| facts.len() > 0)
+}
+
+/// Open a file with its log to read. The index beside them is only looked at, so that not even that changes, unless
+/// SQLite cannot do without writing to it. (Connections of one process share that index: not for one that will write.)
+pub(super) fn open_beside_log(path: &Path) -> Result<Connection> {
+    let looking = open_by_url(path, "readonly_shm=1").and_then(|connection| {
+        pragma(&connection, "user_version")?;
+        Ok(connection)
+    });
+    looking.or_else(|_| open_to_read(path))
+}
+
 /// Open a file that nobody writes to, without locks and without files beside it.
-pub(super) fn open_unchanging(path: &Path) -> Result<Connection> {
+pub(in crate::store) fn open_unchanging(path: &Path) -> Result<Connection> {
+    open_by_url(path, "immutable=1")
+}
+
+fn open_by_url(path: &Path, setting: &str) -> Result<Connection> {
     let mut url = String::from("file:");
     for byte in path.as_os_str().as_bytes() {
         if byte.is_ascii_alphanumeric() || b"/._-".contains(byte) {
@@ -119,7 +146,8 @@ pub(super) fn open_unchanging(path: &Path) -> Result<Connection> {
             let _ = write!(url, "%{byte:02X}");
         }
     }
-    url.push_str("?immutable=1");
+    url.push('?');
+    url.push_str(setting);
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     connect(Path::new(&url), flags | OpenFlags::SQLITE_OPEN_URI)
 }
@@ -169,7 +197,7 @@ fn lay_out(path: &Path) -> Result<()> {
     connection.close().map_err(|(_, error)| explain(error))
 }
 
-pub(super) fn folder_of(path: &Path) -> PathBuf {
+pub(in crate::store) fn folder_of(path: &Path) -> PathBuf {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
         _ => PathBuf::from("."),

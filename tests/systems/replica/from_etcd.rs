@@ -3,7 +3,8 @@
 use trueup::etcd::request::{delete, put};
 use trueup::etcd::{TxnRequest, revision_of};
 
-use super::{Stage, eventually};
+use super::Stage;
+use crate::support::eventually;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s01_a_put_becomes_a_row_with_its_revision() {

@@ -3,7 +3,8 @@
 use trueup::etcd::request::put;
 use trueup::etcd::{PutRequest, RangeRequest};
 
-use super::{Stage, eventually};
+use super::Stage;
+use crate::support::eventually;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s05_a_set_arrives_once_and_does_not_echo() {
