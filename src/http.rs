@@ -42,6 +42,22 @@ pub struct Ask {
     pub timeout: Duration,
     pub patience: Patience,
     pub body_bytes_max: usize,
+    /// What a refusal means to a service with conventions of its own; `None` from it = what it means to everybody.
+    pub meaning: Option<fn(&Refusal<'_>) -> Option<Error>>,
+}
+
+/// An answer that is no answer, for [`Ask::meaning`].
+pub struct Refusal<'a> {
+    pub status: StatusCode,
+    pub headers: &'a HeaderMap,
+    /// The server's own words, as far as they are worth showing.
+    pub complaint: &'a str,
+}
+
+impl Refusal<'_> {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
 }
 
 /// An answer with status 2xx or 304.
@@ -69,6 +85,7 @@ impl Ask {
             timeout,
             patience: Patience::REQUEST,
             body_bytes_max,
+            meaning: None,
         }
     }
 
@@ -88,6 +105,12 @@ impl Ask {
     #[must_use]
     pub fn patience(mut self, patience: Patience) -> Self {
         self.patience = patience;
+        self
+    }
+
+    #[must_use]
+    pub fn meaning(mut self, meaning: fn(&Refusal<'_>) -> Option<Error>) -> Self {
+        self.meaning = Some(meaning);
         self
     }
 }
@@ -191,7 +214,9 @@ impl Http {
         let (status, headers) = (response.status(), response.headers().clone());
         if !status.is_success() && status != StatusCode::NOT_MODIFIED {
             let complaint = without_secret(complaint(response).await, &ask.headers);
-            return Err(self.refusal(status, &headers, &complaint));
+            let refusal = Refusal { status, headers: &headers, complaint: &complaint };
+            let meant = ask.meaning.and_then(|meaning| meaning(&refusal));
+            return Err(meant.unwrap_or_else(|| self.refusal(status, &headers, &complaint)));
         }
         Ok(response)
     }

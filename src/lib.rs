@@ -16,6 +16,7 @@ pub mod pipeline;
 pub mod postgres;
 pub mod queue;
 pub mod record;
+pub mod registry;
 pub mod replica;
 pub mod retry;
 pub mod secret;

@@ -176,6 +176,7 @@ impl<'a, P: Prepare> Applier<'a, P> {
                 }
                 Ready::Failed { scope, scanned, fault } => self.fail(&scope, scanned, fault),
                 Ready::Held(held) => self.hold(held),
+                Ready::Remark(text) => self.report.warn(text),
             }
         }
         Ok(Some(batch))
@@ -203,7 +204,7 @@ impl<'a, P: Prepare> Applier<'a, P> {
             return Ok(items);
         }
         let (pipeline, run) = (&self.line.name, &self.report.id);
-        items.extend(batch.writes.iter().filter_map(|write| write.blob.clone()));
+        items.extend(batch.writes.iter().flat_map(|write| [write.blob.clone(), write.body.clone()]).flatten());
         dedup_by_key(&mut items);
         let intents: Vec<_> = batch.writes.iter().map(|write| &write.intent).collect();
         items.push(item(keys::journal(pipeline, run, batch.number), &intents)?);

@@ -221,8 +221,8 @@ impl Pipeline {
     async fn really_stale(&self, step: &Step) -> Result<bool> {
         let hint = self.source.versions() == crate::source::Versions::Hint && !self.source.remote();
         let Some((_, base)) = step.base()?.filter(|_| hint) else { return Ok(true) };
-        Ok(match super::render::render(self, step).await {
-            Ok((crate::shape::Rendered::Put(output), _)) => output.fingerprint != base.fingerprint,
+        Ok(match super::render::render(self, step).await.map(|drawn| drawn.rendered) {
+            Ok(crate::shape::Rendered::Put(output)) => output.fingerprint != base.fingerprint,
             Ok(_) => false,
             Err(_) => true,
         })

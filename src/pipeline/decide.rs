@@ -51,6 +51,8 @@ pub struct Past {
     /// Items present but unusable, by entry id.
     pub parked: HashMap<String, Parked>,
     parked_identities: HashSet<String>,
+    /// Keys of an older layout whose time is over.
+    pub expired: Vec<String>,
 }
 
 impl Past {
@@ -93,6 +95,7 @@ impl Decider<'_> {
         let holds = guard::judge(&self.line.guard, self.population);
         self.divide(&holds)?;
         self.expire().await?;
+        self.let_older_go().await?;
         super::finish::report_broken(&reading.scopes, self.report);
         self.plan.known = reading.known;
         self.plan.scopes = reading.scopes;
@@ -256,6 +259,20 @@ impl Decider<'_> {
         Ok(())
     }
 
+    /// Rows of an older layout go when their time is over. Nobody needs to be asked: it was said when they were met.
+    async fn let_older_go(&mut self) -> Result<()> {
+        for key in self.past.expired.iter().filter(|_| self.ask.only.is_none()) {
+            let identity = self.line.shape.claims(key).unwrap_or_else(|| key.clone());
+            if self.line.state.store().get_one(&keys::base(&self.line.name, &identity)).await?.is_some() {
+                continue;
+            }
+            let action = Action::Change(Change::Delete, Why::Absent);
+            let (scope, seen) = (String::new(), Seen::NotAsked);
+            self.take(&Step { identity, scope, action, stamp: None, entry: None, base: None, seen, after: None })?;
+        }
+        Ok(())
+    }
+
     fn take(&mut self, step: &Step) -> Result<()> {
         match step.change() {
             Some(Change::Add) => self.plan.adds += 1,
@@ -361,7 +378,7 @@ fn drifted(step: &Step) -> Result<bool> {
 }
 
 async fn after(line: &Pipeline, step: &Step) -> Result<Option<Fingerprint>> {
-    Ok(match render::render(line, step).await?.0 {
+    Ok(match render::render(line, step).await?.rendered {
         Rendered::Put(output) => Some(output.fingerprint),
         _ => None,
     })
@@ -375,8 +392,8 @@ pub async fn is_foreign(line: &Pipeline, past: &Past, step: &Step) -> Result<boo
     }
     let key = step.key(line.shape.key_prefix())?;
     let Some(stored) = line.store.get_one(&key).await? else { return Ok(false) };
-    Ok(match render::render(line, step).await {
-        Ok((Rendered::Put(output), _)) => output.value != stored.value,
+    Ok(match render::render(line, step).await.map(|drawn| drawn.rendered) {
+        Ok(Rendered::Put(output)) => output.value != stored.value,
         _ => false, // applying it will say why it cannot be rendered
     })
 }
@@ -402,5 +419,6 @@ pub async fn past(line: &Pipeline, ask: &Ask) -> Result<Past> {
         held,
         parked_identities: parked.values().filter(|one| !one.shadowed).map(|one| one.identity.clone()).collect(),
         parked,
+        expired: Vec::new(),
     })
 }

@@ -8,6 +8,7 @@ use serde_json::json;
 use sha2::Sha256;
 
 use super::command;
+use super::document::{self, Ready};
 use super::work::Worker;
 use super::{Effect, FollowUp, Task};
 use crate::config::{StoreSpec, Webhook};
@@ -118,13 +119,19 @@ impl<'a> Effects<'a> {
         let values = self.worker.store.get(&keys).await?;
         let (mut writes, mut written) = (Vec::new(), Vec::new());
         for (((&at, name), there), value) in open.iter().zip(names).zip(there).zip(values) {
-            match exported(tasks[at].change, name, value) {
-                Some(item) => {
+            let ready = if self.worker.shape.exports_body() {
+                document::ready(self.worker, tasks[at], name, value, there.as_ref()).await?
+            } else {
+                exported(tasks[at].change, name, value).map_or(Ready::Nothing, Ready::Write)
+            };
+            match ready {
+                Ready::Write(item) => {
                     let expect = there.map_or(Expect::Absent, |there| Expect::Exactly(there.version));
                     writes.push(item.expecting(expect));
                     written.push(at);
                 }
-                None => done[at] = Some(Done::Well),
+                Ready::Nothing => done[at] = Some(Done::Well),
+                Ready::Not(why) => done[at] = Some(why),
             }
         }
         let outcomes = if writes.is_empty() { Vec::new() } else { target.write(writes, Mode::Each).await? };

@@ -18,6 +18,7 @@ use crate::store::Item;
 
 mod command;
 pub mod dead;
+mod document;
 mod effect;
 pub mod outside;
 mod work;

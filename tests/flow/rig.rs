@@ -98,6 +98,8 @@ impl Rig {
             keep_runs: self.keep_runs,
             journal: self.journal,
             then: self.then.clone(),
+            baseline: None,
+            epilogue: None,
         }
     }
 

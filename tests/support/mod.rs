@@ -13,6 +13,7 @@ pub mod leash;
 pub mod postgres;
 pub mod proxy;
 pub mod s3;
+#[cfg(test)]
 mod tests;
 
 pub use etcd::Etcd;
