@@ -139,6 +139,8 @@ set +e
 "$1" sync --json >still.json 2>still.txt; echo $? >still.code
 "#;
 
+/// The disk filled up while the log was folded into the state's file. The half folded file was then looked at without
+/// its log, called damaged and refused, for good.
 #[test]
 fn a_full_disk() {
     let home = Home::new(
