@@ -99,6 +99,13 @@ impl Stage {
         Running { stop, task: Some(task), notes }
     }
 
+    /// Run it, and wait until it follows what happens.
+    pub async fn started(&self) -> Running {
+        let running = self.start();
+        self.sql_becomes("select applied_revision > 0 from etcd_sync_state", "t").await;
+        running
+    }
+
     pub fn key(&self, name: &str) -> String {
         format!("{}{name}", self.prefix)
     }

@@ -15,8 +15,9 @@ async fn s15_a_lost_listener_costs_at_most_a_poll() {
     let running = stage.start();
     stage.sql("select etcd_set('$Pa', '1')").await;
     stage.sql_becomes("select count(*) from etcd_wal where status = 'applied'", "1").await;
-    let listeners = "select count(pg_terminate_backend(pid)) from pg_stat_activity
-                     where query like 'LISTEN%' and datname = current_database()";
+    let listeners = "select count(pg_terminate_backend(l.pid)) from pg_locks l
+                     join pg_stat_activity a using (pid)
+                     where l.locktype = 'advisory' and a.datname = current_database()";
     assert_eq!(stage.sql(listeners).await, "1");
     stage.sql("select etcd_set('$Pb', '2')").await;
     stage.sql_becomes("select count(*) from etcd_wal where status = 'applied'", "2").await;

@@ -1,6 +1,7 @@
 //! A replica as a process of its own, to be killed and asked to end. It is this test binary, started again.
 
-use std::io::Read;
+use std::fs::File;
+use std::io::{Read, Seek};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
@@ -12,7 +13,8 @@ use super::Stage;
 /// Set for the process under test: etcd URL, PostgreSQL URL and name, by lines.
 const SPEC: &str = "TRUEUP_REPLICA_UNDER_TEST";
 
-pub struct Process(Child);
+/// What it says goes to a file: a pipe nobody reads would stop it.
+pub struct Process(Child, File);
 
 impl Process {
     pub fn start(stage: &Stage) -> Self {
@@ -21,16 +23,17 @@ impl Process {
     }
 
     pub fn start_with(etcd: &str, postgres: &str, name: &str) -> Self {
+        let said = tempfile::tempfile().unwrap();
         let child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "systems::replica::process::the_process_under_test", "--nocapture"])
             .env(SPEC, format!("{etcd}\n{postgres}\n{name}"))
             .env("RUST_BACKTRACE", "0")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(Stdio::piped())
+            .stderr(said.try_clone().unwrap())
             .spawn()
             .unwrap();
-        Process(child)
+        Process(child, said)
     }
 
     /// As a power cut would.
@@ -48,9 +51,16 @@ impl Process {
 
     /// It ends by itself: the exit code and what it said.
     pub fn ends(mut self) -> (i32, String) {
+        let code = self.0.wait().unwrap().code().unwrap_or(-1);
+        (code, self.said())
+    }
+
+    /// Everything it said so far.
+    pub fn said(&mut self) -> String {
         let mut said = String::new();
-        self.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-        (self.0.wait().unwrap().code().unwrap_or(-1), said)
+        self.1.rewind().unwrap();
+        self.1.read_to_string(&mut said).unwrap();
+        said
     }
 }
 

@@ -218,7 +218,7 @@ async fn retention_never_takes_the_newest_row_of_a_key() {
     let mut stage = Stage::new("keep").await;
     stage.spec.keep_history = Some(std::time::Duration::ZERO);
     stage.spec.keep_wal = Some(std::time::Duration::ZERO);
-    let running = stage.start();
+    let running = stage.started().await;
     for value in ["1", "2", "3"] {
         stage.put("a", value).await;
     }

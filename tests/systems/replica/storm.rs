@@ -19,7 +19,7 @@ use super::process::Process;
 use super::{Held, Stage};
 use crate::support::postgres::query;
 use crate::support::proxy::Proxy;
-use crate::support::{Etcd, Postgres, until};
+use crate::support::{Etcd, Postgres, eventually, until};
 
 const OPERATIONS: u64 = 5_000;
 const KEYS: u64 = 40;
@@ -71,7 +71,9 @@ async fn storm(seed: u64) {
             storm.misfortune().await;
         }
     }
-    storm.calm().await;
+    if let Err(trouble) = storm.calm().await {
+        panic!("TRUEUP_STORM_SEED={seed}: {trouble}\n{}", storm.process.as_mut().unwrap().said());
+    }
     check(&storm.stage, seed).await;
     let process = storm.process.take().unwrap();
     assert_eq!(process.terminate(), 0);
@@ -156,19 +158,23 @@ impl Storm {
     }
 
     /// Fair weather: everything queued is decided, everything that happened is mirrored.
-    async fn calm(&mut self) {
+    async fn calm(&mut self) -> Result<(), String> {
         self.to_etcd.change(|weather| *weather = Default::default());
         self.to_postgres.change(|weather| *weather = Default::default());
         self.to_etcd.cut();
         self.to_postgres.cut();
         let last = self.stage.put("last", "end").await;
-        self.stage.sql_becomes("select count(*) from etcd_wal where status = 'pending'", "0").await;
-        let seen = format!("select applied_revision >= {last} from etcd_sync_state");
-        self.stage.sql_becomes(&seen, "t").await;
+        let seen = format!("select applied_revision < {last} from etcd_sync_state");
         // A write decided a moment ago may be on its way back.
-        let missing = "select count(*) from etcd_wal w where status = 'applied' and not exists (
+        let missing = "select count(*) > 0 from etcd_wal w where status = 'applied' and not exists (
                          select 1 from etcd e where e.key = w.key and e.revision = w.result_revision)";
-        self.stage.sql_becomes(missing, "0").await;
+        let pending = "select count(*) > 0 from etcd_wal where status = 'pending'";
+        for unrest in [pending, seen.as_str(), missing] {
+            if !eventually(async || self.stage.try_sql(unrest).await.as_deref() == Ok("f")).await {
+                return Err(format!("still true: {unrest}"));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -83,7 +83,7 @@ async fn s08_large_and_foreign_values_leave_byte_for_byte() {
 async fn s12_a_set_after_a_tombstone_makes_the_key_again() {
     let stage = Stage::new("s12").await;
     stage.put("a", "1").await;
-    let running = stage.start();
+    let running = stage.started().await;
     stage.delete("a").await;
     stage.sql_becomes("select tombstone from etcd_get('$Pa')", "t").await;
     stage.sql("select etcd_set('$Pa', 'again')").await;
