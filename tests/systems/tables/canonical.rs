@@ -33,7 +33,8 @@ fn the_examples_of_the_rfc_come_out_as_it_says() {
     assert_eq!(map.len(), 7);
     let order = ["\\r", "1", "\u{80}", "ö", "€", "😀", "\u{fb33}"].map(|key| format!("\"{key}\":"));
     let out = text(&parsed(keys));
-    let places: Vec<_> = order.iter().map(|key| out.find(key.as_str()).unwrap_or_else(|| panic!("{key} in {out}"))).collect();
+    let places: Vec<_> =
+        order.iter().map(|key| out.find(key.as_str()).unwrap_or_else(|| panic!("{key} in {out}"))).collect();
     assert!(places.is_sorted(), "{out}");
 }
 
@@ -81,7 +82,8 @@ fn any_json() -> impl Strategy<Value = Value> {
     leaf.prop_recursive(4, 40, 6, |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
-            prop::collection::vec((any::<String>(), inner), 0..6).prop_map(|fields| Value::Object(fields.into_iter().collect())),
+            prop::collection::vec((any::<String>(), inner), 0..6)
+                .prop_map(|fields| Value::Object(fields.into_iter().collect())),
         ]
     })
 }
@@ -91,7 +93,9 @@ fn as_doubles(value: &Value) -> Value {
     match value {
         Value::Number(number) => json!(number.as_f64().unwrap()),
         Value::Array(items) => items.iter().map(as_doubles).collect(),
-        Value::Object(map) => Value::Object(map.iter().map(|(key, value)| (key.clone(), as_doubles(value))).collect()),
+        Value::Object(map) => {
+            Value::Object(map.iter().map(|(key, value)| (key.clone(), as_doubles(value))).collect())
+        }
         other => other.clone(),
     }
 }
@@ -113,11 +117,17 @@ proptest! {
 
 fn in_another_order(value: &Value, seed: u64) -> String {
     match value {
-        Value::Array(items) => format!("[{}]", items.iter().map(|item| in_another_order(item, seed)).collect::<Vec<_>>().join(",")),
+        Value::Array(items) => format!(
+            "[{}]",
+            items.iter().map(|item| in_another_order(item, seed)).collect::<Vec<_>>().join(",")
+        ),
         Value::Object(map) => {
             let mut fields: Vec<_> = map.iter().collect();
-            fields.sort_by_key(|(key, _)| key.bytes().fold(seed, |hash, byte| hash.rotate_left(7) ^ u64::from(byte)));
-            let fields = fields.iter().map(|(key, value)| format!("{}:{}", json!(key), in_another_order(value, seed)));
+            fields.sort_by_key(|(key, _)| {
+                key.bytes().fold(seed, |hash, byte| hash.rotate_left(7) ^ u64::from(byte))
+            });
+            let fields =
+                fields.iter().map(|(key, value)| format!("{}:{}", json!(key), in_another_order(value, seed)));
             format!("{{{}}}", fields.collect::<Vec<_>>().join(","))
         }
         other => other.to_string(),
@@ -146,7 +156,12 @@ fn node_prints_the_same() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let values: Vec<Value> = (0..500).map(|_| any_json().new_tree(&mut runner).unwrap().current()).collect();
     let lines: Vec<String> = values.iter().map(Value::to_string).collect();
-    let mut node = Command::new("node").args(["-e", PRINT]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("this test needs `node`");
+    let mut node = Command::new("node")
+        .args(["-e", PRINT])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("this test needs `node`");
     let mut stdin = node.stdin.take().unwrap();
     let input = lines.join("\n");
     let feeding = std::thread::spawn(move || stdin.write_all(input.as_bytes()).unwrap());

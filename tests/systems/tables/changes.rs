@@ -28,12 +28,15 @@ async fn scenario_01_a_first_run_brings_every_row_with_276_requests(stage: Stage
     assert_eq!(stage.server.requests().len(), 276);
     assert_eq!(stage.table_counts(), [PARTIES, CASES, VOTES, PROPOSALS]);
     let groups = &first.run()["groups"];
-    for (group, count) in [("parties", PARTIES), ("cases", CASES), ("votes", VOTES), ("vote_proposals", PROPOSALS)] {
+    for (group, count) in
+        [("parties", PARTIES), ("cases", CASES), ("votes", VOTES), ("vote_proposals", PROPOSALS)]
+    {
         assert_eq!(groups[group]["added"], json!(count), "{group}");
         assert_eq!(groups[group]["scanned"], json!(count), "{group}");
     }
     let day = stage.instant("sist_oppdatert_dato");
-    let sql = format!("select type, status, dokumentgruppe, {day}, henvisning from cases where id = {FIRST_CASE}");
+    let sql =
+        format!("select type, status, dokumentgruppe, {day}, henvisning from cases where id = {FIRST_CASE}");
     assert_eq!(stage.query(&sql), "alminneligsak|behandlet|representantforslag|2025-10-23T22:00:00.000Z|");
     stage.cache_fits();
     assert_eq!(stage.query("select count(*) from sync_cache where external_id = '26383/-1'"), "1");
@@ -84,7 +87,8 @@ async fn scenario_05_an_unchanged_case_gets_its_new_vote_and_proposal(stage: Sta
 
 async fn scenario_06_proposals_with_one_id_are_told_apart_by_their_vote(stage: Stage) {
     stage.sync();
-    let of = |vote: i64| format!("select * from vote_proposals where votering_id = {vote} and forslag_id = -1");
+    let of =
+        |vote: i64| format!("select * from vote_proposals where votering_id = {vote} and forslag_id = -1");
     let untouched = stage.query(&of(26_444));
     assert!(!untouched.is_empty());
     stage.api().proposals[0]["forslag_tekst"] = json!("<p>Endret</p>");
@@ -119,7 +123,10 @@ async fn scenario_09_an_audit_finds_an_altered_row_and_repairs_it(stage: Stage) 
     stage.query(&format!("update cases set tittel = 'tull' where id = {FIRST_CASE}"));
     let found = stage.trueup(&["audit"]);
     assert_eq!(found.code, 3, "{:#}", found.json);
-    assert_eq!(found.json["audits"][0]["drift"], json!([{"key": format!("cases/{FIRST_CASE}"), "class": "edited"}]));
+    assert_eq!(
+        found.json["audits"][0]["drift"],
+        json!([{"key": format!("cases/{FIRST_CASE}"), "class": "edited"}])
+    );
     let repaired = stage.trueup(&["audit", "--repair"]);
     assert_eq!(repaired.code, 0, "{:#}", repaired.json);
     assert_eq!(repaired.json["audits"][0]["repaired"], json!(1));
@@ -149,7 +156,10 @@ async fn scenario_13_what_is_missing_is_marked_and_cleared_when_it_is_back(stage
     stage.api().cases.push(gone);
     stage.sync().is(0, &[("missing", 0), ("updated", 8), ("unchanged", ROWS - 8)]);
     for table in ["cases", "votes", "vote_proposals"] {
-        assert_eq!(stage.query(&format!("select count(*) from {table} where missing_since is not null")), "0");
+        assert_eq!(
+            stage.query(&format!("select count(*) from {table} where missing_since is not null")),
+            "0"
+        );
         assert_eq!(stage.query(&format!("select count(*) from {table} where updated_at > created_at")), "0");
     }
     stage.sync().is(0, &[("unchanged", ROWS), ("writes", 0)]);

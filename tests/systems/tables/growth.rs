@@ -27,7 +27,9 @@ async fn scenario_25_a_new_column_is_filled_in_for_all_rows(stage: Stage) {
     stage.edit_recipe(|recipe| recipe.replace(TITLE, &format!("{TITLE}{more}")));
     let plan = stage.trueup(&["plan"]);
     assert_eq!(plan.json["plans"][0]["update"].as_array().map(Vec::len), Some(CASES - 1), "{:#}", plan.json);
-    stage.sync().is(0, &[("updated", CASES as u64 - 1), ("added", 0), ("unchanged", ROWS - CASES as u64 + 1)]);
+    stage
+        .sync()
+        .is(0, &[("updated", CASES as u64 - 1), ("added", 0), ("unchanged", ROWS - CASES as u64 + 1)]);
     assert_eq!(stage.query(&format!("select {columns} from cases order by id")), before);
     assert_eq!(stage.query(&format!("select innstilling_id from cases where id = {}", FIRST_CASE + 5)), "5");
     let komite = stage.query(&format!("select komite from cases where id = {}", FIRST_CASE + 5));

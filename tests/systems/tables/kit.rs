@@ -12,7 +12,11 @@ use trueup::pipeline::{Ask, Pipeline};
 use trueup::state::Report;
 use trueup::store::Access;
 
-use crate::support::{self, http::{Reply, Request, Server}, postgres::query};
+use crate::support::{
+    self,
+    http::{Reply, Request, Server},
+    postgres::query,
+};
 
 /// The shape of the real data set.
 pub const PARTIES: usize = 21;
@@ -50,7 +54,8 @@ pub fn html(status: u16) -> Reply {
 impl Parliament {
     pub fn usual() -> Self {
         let party = |n: usize| json!({"id": format!("P{n}"), "navn": format!("Parti {n}"), "representert_parti": n % 2 == 0});
-        let votes: Vec<Value> = (0..VOTES).map(|n| vote(FIRST_VOTE + n as i64, FIRST_CASE + n as i64)).collect();
+        let votes: Vec<Value> =
+            (0..VOTES).map(|n| vote(FIRST_VOTE + n as i64, FIRST_CASE + n as i64)).collect();
         let mut proposals: Vec<Value> = (0..VOTES).map(|n| proposal(FIRST_VOTE + n as i64, -1)).collect();
         proposals.extend((0..PROPOSALS - VOTES).map(|n| proposal(FIRST_VOTE, 100 + n as i64)));
         Parliament {
@@ -79,7 +84,9 @@ impl Parliament {
             "/eksport/allepartier" => ("partier_liste", self.parties.clone()),
             "/eksport/saker" => ("saker_liste", self.cases.clone()),
             "/eksport/voteringer" => ("sak_votering_liste", of(&self.votes, "sak_id", number("sakid"))),
-            "/eksport/voteringsforslag" => ("voteringsforslag_liste", of(&self.proposals, "votering_id", number("voteringid"))),
+            "/eksport/voteringsforslag" => {
+                ("voteringsforslag_liste", of(&self.proposals, "votering_id", number("voteringid")))
+            }
             _ => return Reply::status(404),
         };
         let stamp = format!("/Date({}+0200)/", self.answered);
@@ -145,7 +152,8 @@ pub struct Ran {
 impl Ran {
     pub fn of(output: &Output) -> Self {
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let json = serde_json::from_str(&text).unwrap_or_else(|_| panic!("no JSON: {text} {}", String::from_utf8_lossy(&output.stderr)));
+        let json = serde_json::from_str(&text)
+            .unwrap_or_else(|_| panic!("no JSON: {text} {}", String::from_utf8_lossy(&output.stderr)));
         Ran { code: output.status.code().unwrap_or(-1), json }
     }
 
@@ -285,15 +293,24 @@ impl Stage {
 
     /// Everything in the four tables, times included: what must not change stays equal.
     pub fn everything(&self) -> String {
-        let tables = [("parties", "id"), ("cases", "id"), ("votes", "votering_id"), ("vote_proposals", "votering_id, forslag_id")];
-        tables.map(|(table, order)| self.query(&format!("select * from {table} order by {order}"))).join("\n--\n")
+        let tables = [
+            ("parties", "id"),
+            ("cases", "id"),
+            ("votes", "votering_id"),
+            ("vote_proposals", "votering_id, forslag_id"),
+        ];
+        tables
+            .map(|(table, order)| self.query(&format!("select * from {table} order by {order}")))
+            .join("\n--\n")
     }
 
     /// Every row has its cache entry and the other way round.
     #[track_caller]
     pub fn cache_fits(&self) {
         for table in ["parties", "cases", "votes", "vote_proposals"] {
-            let joined = format!("select count(*) from {table} t join sync_cache c on c.internal_id = t.row_id and c.table_name = '{table}'");
+            let joined = format!(
+                "select count(*) from {table} t join sync_cache c on c.internal_id = t.row_id and c.table_name = '{table}'"
+            );
             let entries = format!("select count(*) from sync_cache where table_name = '{table}'");
             let (rows, joined, entries) = (self.rows(table), self.query(&joined), self.query(&entries));
             assert_eq!((joined, entries), (rows.to_string(), rows.to_string()), "{table}");
@@ -304,7 +321,9 @@ impl Stage {
     pub fn instant(&self, column: &str) -> String {
         match self.database {
             Database::Sqlite(_) => column.to_owned(),
-            Database::Postgres(_) => format!("to_char({column} at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')"),
+            Database::Postgres(_) => {
+                format!("to_char({column} at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')")
+            }
         }
     }
 }

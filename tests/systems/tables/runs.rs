@@ -60,7 +60,8 @@ impl Running {
     }
 
     fn signal(&self, name: &str) {
-        let sent = std::process::Command::new("kill").args([&format!("-{name}"), &self.0.id().to_string()]).status();
+        let sent =
+            std::process::Command::new("kill").args([&format!("-{name}"), &self.0.id().to_string()]).status();
         assert!(sent.unwrap().success());
     }
 
@@ -92,7 +93,9 @@ fn cases_now(stage: &Stage) -> usize {
         super::kit::Database::Sqlite(path) => {
             path.exists() && stage.query("select count(*) from sqlite_schema where name = 'cases'") == "1"
         }
-        super::kit::Database::Postgres(_) => stage.query("select count(*) from pg_tables where tablename = 'cases'") == "1",
+        super::kit::Database::Postgres(_) => {
+            stage.query("select count(*) from pg_tables where tablename = 'cases'") == "1"
+        }
     };
     if ready { stage.rows("cases") } else { 0 }
 }
@@ -103,7 +106,10 @@ async fn scenario_18_killed_between_batches_each_is_whole(stage: Stage) {
     let quiet = r#"{"sak_votering_liste":[]}"#;
     stage.edit_recipe(|recipe| recipe.split("[[resources]]\nname  = \"votes\"").next().unwrap().to_owned());
     stage.api().trouble = Box::new(move |request| {
-        request.path.contains("voteringer").then(|| crate::support::http::Reply::ok(quiet).header("Content-Type", "application/json"))
+        request
+            .path
+            .contains("voteringer")
+            .then(|| crate::support::http::Reply::ok(quiet).header("Content-Type", "application/json"))
     });
     let running = Running::start(&stage);
     support::until("a few batches have arrived", || cases_now(&stage) >= 100).await;
@@ -179,7 +185,12 @@ async fn scenario_21_a_killed_run_is_marked_and_the_next_one_converges(stage: St
     stage.sync().is(0, &[("added", ROWS)]);
     let runs = stage.trueup(&["runs"]);
     let killed = &runs.json["runs"][1];
-    assert_eq!((&killed["status"], &killed["interrupted"]), (&json!("failed"), &json!(true)), "{:#}", runs.json);
+    assert_eq!(
+        (&killed["status"], &killed["interrupted"]),
+        (&json!("failed"), &json!(true)),
+        "{:#}",
+        runs.json
+    );
     stage.cache_fits();
 }
 
@@ -209,7 +220,8 @@ async fn scenario_23_old_runs_are_forgotten(mut stage: Stage) {
         assert_eq!(stage.trueup(&["--now", &at(day), "sync"]).code, 0);
     }
     let runs = stage.trueup(&["runs"]);
-    let started: Vec<&str> = runs.json["runs"].as_array().unwrap().iter().filter_map(|run| run["started"].as_str()).collect();
+    let started: Vec<&str> =
+        runs.json["runs"].as_array().unwrap().iter().filter_map(|run| run["started"].as_str()).collect();
     assert_eq!(started, ["2026-11-12T00:00:00.000Z", "2026-11-05T00:00:00.000Z"]);
     stage.settings = "keep_runs = \"0d\"".into();
     assert_eq!(stage.sync().code, 2, "a history of nothing is refused");

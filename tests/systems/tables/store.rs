@@ -25,7 +25,8 @@ fn column(name: &str, kind: ColumnKind) -> ColumnSpec {
 }
 
 fn table(name: &str) -> TableSpec {
-    let columns = vec![column("id", ColumnKind::Text), column("n", ColumnKind::Real), column("zz", ColumnKind::Json)];
+    let columns =
+        vec![column("id", ColumnKind::Text), column("n", ColumnKind::Real), column("zz", ColumnKind::Json)];
     TableSpec { name: name.into(), key: vec!["id".into()], columns }
 }
 
@@ -34,7 +35,12 @@ async fn open(stage: &Stage) -> Tables {
         Database::Sqlite(path) => Where::Sqlite(path.clone()),
         Database::Postgres(dsn) => Where::Postgres(trueup::config::Address::new(dsn)),
     };
-    let spec = StoreSpec { name: "tables".into(), place: Place::Tables(place), secrets: BTreeMap::new(), options: BTreeMap::new() };
+    let spec = StoreSpec {
+        name: "tables".into(),
+        place: Place::Tables(place),
+        secrets: BTreeMap::new(),
+        options: BTreeMap::new(),
+    };
     let clock: SharedClock = stage.clock.clone();
     Tables::open(&spec, vec![table("b"), table("a_b"), table("a")], Access::Write, clock).await.unwrap()
 }
@@ -46,17 +52,37 @@ fn row(key: &str, n: i32) -> Item {
 
 async fn conditions_hold_and_repeats_are_already_so(stage: Stage) {
     let store = open(&stage).await;
-    let Outcome::Applied(Some(first)) = store.write_one(row("a/x", 1).expecting(Expect::Absent)).await.unwrap() else { panic!() };
-    assert_eq!(store.write_one(row("a/x", 1).expecting(Expect::Absent)).await.unwrap(), Outcome::AlreadySo(Some(first.clone())));
-    assert_eq!(store.write_one(row("a/x", 2).expecting(Expect::Absent)).await.unwrap(), Outcome::Conflict(Some(first.clone())));
+    let Outcome::Applied(Some(first)) =
+        store.write_one(row("a/x", 1).expecting(Expect::Absent)).await.unwrap()
+    else {
+        panic!()
+    };
+    assert_eq!(
+        store.write_one(row("a/x", 1).expecting(Expect::Absent)).await.unwrap(),
+        Outcome::AlreadySo(Some(first.clone()))
+    );
+    assert_eq!(
+        store.write_one(row("a/x", 2).expecting(Expect::Absent)).await.unwrap(),
+        Outcome::Conflict(Some(first.clone()))
+    );
     stage.clock.advance(std::time::Duration::from_millis(1));
-    let Outcome::Applied(Some(second)) = store.write_one(row("a/x", 2).expecting(Expect::Exactly(first.clone()))).await.unwrap() else { panic!() };
+    let Outcome::Applied(Some(second)) =
+        store.write_one(row("a/x", 2).expecting(Expect::Exactly(first.clone()))).await.unwrap()
+    else {
+        panic!()
+    };
     assert_ne!(first, second);
-    assert_eq!(store.write_one(row("a/x", 3).expecting(Expect::Exactly(first))).await.unwrap(), Outcome::Conflict(Some(second.clone())));
+    assert_eq!(
+        store.write_one(row("a/x", 3).expecting(Expect::Exactly(first))).await.unwrap(),
+        Outcome::Conflict(Some(second.clone()))
+    );
     let held = store.get_one("a/x").await.unwrap().unwrap();
     assert_eq!((&held.value[..], &held.version), (&b"{\"id\":\"x\",\"n\":2}"[..], &second));
     assert_eq!(held.fingerprint, Some(trueup::record::Fingerprint::of(&held.value)));
-    assert_eq!(store.write_one(Item::delete("a/x").expecting(Expect::Exactly(second))).await.unwrap(), Outcome::Applied(None));
+    assert_eq!(
+        store.write_one(Item::delete("a/x").expecting(Expect::Exactly(second))).await.unwrap(),
+        Outcome::Applied(None)
+    );
     assert_eq!(store.write_one(Item::delete("a/x")).await.unwrap(), Outcome::AlreadySo(None));
     assert!(store.get(&["a/x", "b/x", "nowhere/x", "a"]).await.unwrap().iter().all(Option::is_none));
     assert_eq!(stage.rows("sync_cache"), 0);
@@ -72,7 +98,10 @@ async fn an_altered_row_has_another_version(stage: Stage) {
     assert_ne!(after.version, before.version);
     let page = store.list(Query::values("a/")).await.unwrap();
     assert_eq!(page.items[0].version, after.version);
-    assert_eq!(store.write_one(row("a/x", 1).expecting(Expect::Exactly(before.version.clone()))).await.unwrap(), Outcome::Conflict(Some(after.version.clone())));
+    assert_eq!(
+        store.write_one(row("a/x", 1).expecting(Expect::Exactly(before.version.clone()))).await.unwrap(),
+        Outcome::Conflict(Some(after.version.clone()))
+    );
     assert!(store.write_one(row("a/x", 1).expecting(Expect::Exactly(after.version))).await.unwrap().landed());
     assert_eq!(store.get_one("a/x").await.unwrap().unwrap().value, before.value);
 }
@@ -82,7 +111,13 @@ async fn all_or_nothing_is_just_that(stage: Stage) {
     store.write_one(row("a/x", 1)).await.unwrap();
     let items = vec![row("a/y", 1), row("a/x", 2).expecting(Expect::Absent), row("b/z", 1)];
     let outcomes = store.write(items, Mode::All).await.unwrap();
-    assert!(matches!(outcomes[..], [Ok(Outcome::Untouched), Ok(Outcome::Conflict(Some(_))), Ok(Outcome::Untouched)]), "{outcomes:?}");
+    assert!(
+        matches!(
+            outcomes[..],
+            [Ok(Outcome::Untouched), Ok(Outcome::Conflict(Some(_))), Ok(Outcome::Untouched)]
+        ),
+        "{outcomes:?}"
+    );
     assert_eq!(store.list_all("", What::Keys).await.unwrap().len(), 1);
     store.write_all(vec![row("a/y", 1), row("b/z", 1), Item::delete("a/x")]).await.unwrap();
     assert_eq!(store.list_all("", What::Keys).await.unwrap().len(), 2);
@@ -90,15 +125,22 @@ async fn all_or_nothing_is_just_that(stage: Stage) {
 
 async fn a_listing_is_in_byte_order_and_pages_join(stage: Stage) {
     let store = open(&stage).await;
-    let mut keys: Vec<String> = ["a", "a_b", "b"].iter().flat_map(|table| ["10", "9", "A", "a", "a b", "å", "ü/x"].map(|id| format!("{table}/{id}"))).collect();
+    let mut keys: Vec<String> = ["a", "a_b", "b"]
+        .iter()
+        .flat_map(|table| ["10", "9", "A", "a", "a b", "å", "ü/x"].map(|id| format!("{table}/{id}")))
+        .collect();
     store.write(keys.iter().map(|key| row(key, 1)).collect(), Mode::Each).await.unwrap();
     keys.sort();
-    let listed = |lines: Vec<trueup::store::Listed>| lines.into_iter().map(|line| line.key).collect::<Vec<_>>();
+    let listed =
+        |lines: Vec<trueup::store::Listed>| lines.into_iter().map(|line| line.key).collect::<Vec<_>>();
     assert_eq!(listed(store.list_all("", What::Keys).await.unwrap()), keys);
     let mut paged = Vec::new();
     loop {
         let after = paged.last().cloned();
-        let page = store.list(Query { prefix: "", after: after.as_deref(), limit: 4, what: What::Values }).await.unwrap();
+        let page = store
+            .list(Query { prefix: "", after: after.as_deref(), limit: 4, what: What::Values })
+            .await
+            .unwrap();
         paged.extend(listed(page.items));
         if !page.more {
             break;

@@ -85,7 +85,10 @@ async fn scenario_12_a_truncated_list_marks_nothing(stage: Stage) {
     stage.api().parties[0]["navn"] = json!("Nytt navn");
     stage.api().trouble = Box::new(|request| {
         let truncated = "{\"saker_liste\":[{\"id\":105001,\"tit";
-        request.path.contains("/saker").then(|| Reply::ok(truncated).header("Content-Type", "application/json"))
+        request
+            .path
+            .contains("/saker")
+            .then(|| Reply::ok(truncated).header("Content-Type", "application/json"))
     });
     let report = stage.pass().await;
     assert_eq!((report.status, report.counts.unproven), (Status::Partial, 1), "{report:#?}");
@@ -158,7 +161,10 @@ async fn scenario_19_a_long_text_is_kept_whole(stage: Stage) {
     assert!(text.len() > 368_000);
     stage.api().proposals[0]["forslag_tekst"] = json!(text);
     stage.sync().is(0, &[("added", ROWS)]);
-    assert_eq!(stage.query("select forslag_tekst from vote_proposals where votering_id = 26383 and forslag_id = -1"), text);
+    assert_eq!(
+        stage.query("select forslag_tekst from vote_proposals where votering_id = 26383 and forslag_id = -1"),
+        text
+    );
     stage.sync().is(0, &[("unchanged", ROWS), ("writes", 0)]);
     assert_eq!(stage.trueup(&["audit"]).code, 0);
 }
