@@ -12,6 +12,7 @@ pub struct Request {
     pub path: String,
     /// Names in lower case.
     pub headers: BTreeMap<String, String>,
+    #[allow(dead_code)] // what was sent, for those who look
     pub body: Vec<u8>,
 }
 
