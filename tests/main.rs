@@ -9,3 +9,4 @@ mod faults;
 mod flow;
 mod support;
 mod systems;
+mod trust;
