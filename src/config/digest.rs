@@ -134,6 +134,7 @@ fn store(spec: &StoreSpec, base: &Path) -> Value {
         Place::Memory => json!("memory"),
         Place::Sqlite(file) => json!({"sqlite": path(file, base)}),
         Place::Folder(folder) => json!({"file": path(folder, base)}),
+        Place::Cloudflare { account, namespace } => json!({"cloudflare-kv": [account, namespace]}),
         Place::S3 { bucket, prefix } => json!({"s3": [bucket, prefix]}),
         Place::Etcd(url) | Place::Postgres(url) => json!(redact::url(url.expose())),
         Place::Tables(Database::Sqlite(file)) => json!({"tables": {"sqlite": path(file, base)}}),

@@ -61,7 +61,7 @@ const TOP_KEYS: Keys = &["state", "stores", "pipelines", "replicas"];
 const STATE_KEYS: Keys = &["store"];
 
 /// Every table and the keys it knows, for the test that holds the documentation to them.
-pub const KEYS: [(&str, &[&str]); 30] = [
+pub const KEYS: [(&str, &[&str]); 31] = [
     ("top", TOP_KEYS),
     ("state", STATE_KEYS),
     ("store s3", store::S3_KEYS),
@@ -91,6 +91,7 @@ pub const KEYS: [(&str, &[&str]); 30] = [
     ("notify", follow::NOTIFY_KEYS),
     ("store", &["url"]),
     ("store server", store::SERVER_KEYS),
+    ("store cloudflare", store::CLOUDFLARE_KEYS),
     ("replica", replica::KEYS),
 ];
 

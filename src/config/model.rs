@@ -69,6 +69,12 @@ pub enum Place {
     Sqlite(PathBuf),
     /// `file:PATH`
     Folder(PathBuf),
+    /// `cloudflare-kv://ACCOUNT/NAMESPACE`
+    Cloudflare {
+        account: String,
+        /// Its id or its title.
+        namespace: String,
+    },
     /// `s3://bucket/prefix`
     S3 {
         bucket: String,

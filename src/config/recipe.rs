@@ -7,9 +7,10 @@ use crate::error::{Error, Kind, Result};
 /// What `trueup init` writes when no recipe is named.
 pub const DEFAULT: &str = "files";
 
-const BUILT: [(&str, &str); 3] = [
+const BUILT: [(&str, &str); 4] = [
     ("boards", include_str!("../../recipes/boards.toml")),
     ("files", include_str!("../../recipes/files.toml")),
+    ("policies", include_str!("../../recipes/policies.toml")),
     ("stortinget", include_str!("../../recipes/stortinget/trueup.toml")),
 ];
 

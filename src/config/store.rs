@@ -24,18 +24,26 @@ struct Scheme {
     place: fn(&str, &Base) -> Result<Place, String>,
 }
 
-const SCHEMES: [Scheme; 7] = [
+const SCHEMES: [Scheme; 8] = [
     Scheme { name: "sqlite:", form: "sqlite:PATH", keys: &["url"], place: sqlite },
     Scheme { name: "file:", form: "file:PATH", keys: &["url"], place: folder },
     Scheme { name: "s3:", form: "s3://BUCKET/PREFIX", keys: S3_KEYS, place: s3 },
     Scheme { name: "etcd:", form: "etcd://HOST:PORT/PREFIX/", keys: SERVER_KEYS, place: etcd },
     Scheme { name: "postgres:", form: "postgres://…", keys: SERVER_KEYS, place: postgres },
     Scheme { name: "postgresql:", form: "postgresql://…", keys: SERVER_KEYS, place: postgres },
+    Scheme {
+        name: "cloudflare-kv:",
+        form: "cloudflare-kv://ACCOUNT/NAMESPACE",
+        keys: CLOUDFLARE_KEYS,
+        place: cloudflare,
+    },
     Scheme { name: "memory:", form: "memory:", keys: &["url"], place: memory },
 ];
 
 /// Servers read their own URL, query and all.
 pub const SERVER_KEYS: Keys = &["url", "password_env", "password_file"];
+
+pub const CLOUDFLARE_KEYS: Keys = &["url", "endpoint", "token_env", "token_file"];
 
 pub const S3_KEYS: Keys = &[
     "url",
@@ -210,9 +218,7 @@ fn check_option(key: &str, value: &str) -> Result<(), String> {
     }
     // It would be shown wherever the store is.
     if key == "endpoint" && value.contains('@') {
-        return Err(
-            "`endpoint` takes no user and password; use `access_key_env` and `secret_key_env`".to_owned()
-        );
+        return Err("`endpoint` takes no user and password; name secrets by `…_env` or `…_file`".to_owned());
     }
     if value.is_empty() { Err(format!("`{key}` is empty")) } else { Ok(()) }
 }
@@ -257,6 +263,16 @@ fn etcd(url: &str, _: &Base) -> Result<Place, String> {
 fn postgres(url: &str, _: &Base) -> Result<Place, String> {
     PostgresPlace::parse(url).map_err(|error| error.to_string())?;
     Ok(Place::Postgres(Address::new(url)))
+}
+
+fn cloudflare(rest: &str, _: &Base) -> Result<Place, String> {
+    let named = |part: &str| !part.is_empty() && !part.contains(['/', '@', '#', '?']);
+    match rest.strip_prefix("//").and_then(|path| path.trim_end_matches('/').split_once('/')) {
+        Some((account, namespace)) if named(account) && named(namespace) => {
+            Ok(Place::Cloudflare { account: account.to_owned(), namespace: namespace.to_owned() })
+        }
+        _ => Err("`cloudflare-kv://` needs an account and the id or title of a namespace behind it".to_owned()),
+    }
 }
 
 fn memory(rest: &str, _: &Base) -> Result<Place, String> {

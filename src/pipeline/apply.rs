@@ -54,7 +54,10 @@ impl<'a, P: Prepare> Applier<'a, P> {
         // A record that moves has follow-ups at both its keys.
         let items_each = 5 + 4 * line.then.len();
         let by_state = line.state.store().caps().atomic_max.saturating_sub(8) / items_each;
-        let size = line.batch.unwrap_or_else(|| line.store.caps().bulk_max.min(BATCH_MAX)).clamp(1, by_state.max(1));
+        let caps = line.store.caps();
+        // Where a request is counted against a limit, as much as it takes goes into one.
+        let most = if caps.strong_read { BATCH_MAX } else { caps.bulk_max };
+        let size = line.batch.unwrap_or_else(|| caps.bulk_max.min(most)).clamp(1, by_state.max(1));
         Applier { line, ask, preparer, report, applied: Applied::default(), next_number: 0, size }
     }
 

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use crate::error::{Error, Kind, Result};
 use crate::record::{Fingerprint, Version};
 
+pub mod cloudflare;
 pub mod counted;
 pub mod etcd;
 pub mod faulty;
@@ -163,7 +164,7 @@ pub enum Mode {
 pub enum Outcome {
     Applied(Option<Version>),
     /// The store already held exactly this (or already lacked it). Judged before `expect`, which makes a retry
-    /// after a lost answer safe.
+    /// after a lost answer safe. A store whose reads are late may skip the look when nothing is expected.
     AlreadySo(Option<Version>),
     /// The condition did not hold; nothing was written for this item.
     Conflict(Option<Version>),

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::etcd::EtcdStore;
+use super::cloudflare::{self, Cloudflare, Namespace};
 use super::folder::Folder;
+use super::limited::Limited;
 use super::memory::Memory;
 use super::objects::{Bucket, Objects};
 use super::postgres::PostgresStore;
@@ -15,6 +17,7 @@ use crate::config::{Place, StoreSpec};
 use crate::error::{Context, Error, Kind, Result};
 use crate::etcd::EtcdPlace;
 use crate::postgres::PostgresPlace;
+use crate::http::Http;
 use crate::secret::Secret;
 
 /// Open a store. Reading creates nothing; writing makes what is missing (but never a bucket).
@@ -34,6 +37,7 @@ pub async fn open(spec: &StoreSpec, access: Access, clock: SharedClock) -> Resul
             let store = Objects::connect(&to, access, &*clock).await;
             store.map(|store| Arc::new(store) as SharedStore)
         }
+        Place::Cloudflare { account, namespace } => cloudflare(spec, account, namespace, clock).await,
         Place::Etcd(url) => {
             let place = EtcdPlace::parse(url.expose())?;
             EtcdStore::open(&place, password_of(spec)?).map(|store| Arc::new(store) as SharedStore)
@@ -47,6 +51,22 @@ pub async fn open(spec: &StoreSpec, access: Access, clock: SharedClock) -> Resul
             .remedy_is("Tables can be written by a pipeline with `from = { rest = … }` only.")),
     };
     opened.context(|| format!("store {}", spec.name))
+}
+
+/// Behind the limits the service documents, so that it never has to say no.
+async fn cloudflare(spec: &StoreSpec, account: &str, namespace: &str, clock: SharedClock) -> Result<SharedStore> {
+    let token = spec.secrets.get("token").ok_or_else(|| {
+        Error::new(Kind::Config, "Cloudflare needs a token")
+            .remedy_is("Write { url = \"cloudflare-kv://…\", token_env = \"CLOUDFLARE_API_TOKEN\" }.")
+    })?;
+    let namespace = Namespace {
+        account: account.to_owned(),
+        name: namespace.to_owned(),
+        api: spec.options.get("endpoint").cloned().unwrap_or_else(|| cloudflare::API.to_owned()),
+        token: token.require()?,
+    };
+    let store = Cloudflare::connect(spec.name.clone(), namespace, Http::new(clock.clone())?).await?;
+    Ok(Arc::new(Limited::new(Arc::new(store), cloudflare::PROFILE, clock)))
 }
 
 /// The password beside the URL, if the config names one.

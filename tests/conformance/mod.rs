@@ -7,6 +7,7 @@ pub mod writing;
 
 mod folder;
 mod etcd;
+mod cloudflare;
 mod memory;
 mod postgres;
 mod sources;

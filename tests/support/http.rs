@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 #[derive(Debug, Clone)]
 pub struct Request {
+    pub method: String,
     /// With its query.
     pub path: String,
     /// Names in lower case.
     pub headers: BTreeMap<String, String>,
-    #[allow(dead_code)] // what was sent, for those who look
     pub body: Vec<u8>,
 }
 
@@ -59,6 +59,16 @@ impl Reply {
 
     pub fn silence() -> Self {
         Reply { status: 200, headers: Vec::new(), body: Body::Silence }
+    }
+
+    pub fn body(mut self, body: impl Into<Vec<u8>>) -> Self {
+        self.body = Body::Whole(body.into());
+        self
+    }
+
+    pub fn coded(mut self, status: u16) -> Self {
+        self.status = status;
+        self
     }
 
     pub fn header(mut self, name: &str, value: impl Into<String>) -> Self {
@@ -185,19 +195,39 @@ fn serve(mut stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
 fn read_request(from: &mut impl BufRead) -> std::io::Result<Request> {
     let mut line = String::new();
     from.read_line(&mut line)?;
-    let path = line.split(' ').nth(1).unwrap_or_default().to_owned();
+    let mut words = line.split(' ').map(str::to_owned);
+    let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let mut headers = BTreeMap::new();
     loop {
         let mut line = String::new();
         if from.read_line(&mut line)? == 0 || line.trim().is_empty() {
-            break;
+            let body = read_body(from, &headers)?;
+            return Ok(Request { method, path, headers, body });
         }
         if let Some((name, value)) = line.split_once(':') {
             headers.insert(name.trim().to_ascii_lowercase(), value.trim().to_owned());
         }
     }
-    let length = headers.get("content-length").and_then(|length| length.parse().ok());
-    let mut body = vec![0; length.unwrap_or(0)];
+}
+
+/// By its length, or chunk by chunk (git sends large requests so).
+fn read_body(from: &mut impl BufRead, headers: &BTreeMap<String, String>) -> std::io::Result<Vec<u8>> {
+    let mut body = Vec::new();
+    if headers.get("transfer-encoding").is_some_and(|coding| coding == "chunked") {
+        loop {
+            let mut line = String::new();
+            from.read_line(&mut line)?;
+            let size = usize::from_str_radix(line.trim(), 16).unwrap_or(0);
+            let mut chunk = vec![0; size + 2];
+            from.read_exact(&mut chunk)?;
+            if size == 0 {
+                return Ok(body);
+            }
+            body.extend_from_slice(&chunk[..size]);
+        }
+    }
+    let length = headers.get("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+    body.resize(length, 0);
     from.read_exact(&mut body)?;
-    Ok(Request { path, headers, body })
+    Ok(body)
 }

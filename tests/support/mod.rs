@@ -7,11 +7,15 @@ use std::time::Duration;
 
 use tokio::sync::OnceCell;
 
+pub mod cloudflare;
 pub mod etcd;
+pub mod git_http;
+pub mod github;
 pub mod http;
 pub mod leash;
 pub mod postgres;
 pub mod proxy;
+pub mod python;
 pub mod s3;
 #[cfg(test)]
 mod tests;

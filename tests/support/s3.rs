@@ -1,9 +1,8 @@
 //! A real S3 server (moto, from PyPI) on a free loopback port: started once per test process, gone with it.
 
-use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,6 +11,8 @@ use std::time::Duration;
 use trueup::clock::SystemClock;
 use trueup::secret::Secret;
 use trueup::store::objects::Bucket;
+
+use super::python;
 
 /// How long the server may take to answer after its start, in milliseconds of a loaded machine.
 const START_MS_MAX: u64 = 60_000;
@@ -110,23 +111,9 @@ fn answers(port: u16, shell: &mut Child) -> bool {
     false
 }
 
-/// The program, installed on first use. Other test processes wait for the one that installs.
+/// The program, installed on first use.
 fn installed() -> PathBuf {
-    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("moto");
-    let ready = home.join("ready");
-    let lock = File::create(home.with_extension("lock")).unwrap();
-    lock.lock().unwrap();
-    if !ready.exists() {
-        run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&home));
-        run(Command::new(home.join("bin/pip")).args(["install", "--quiet", "moto[server,s3]==5.*"]));
-        File::create(&ready).unwrap();
-    }
-    home.join("bin/moto_server")
-}
-
-fn run(command: &mut Command) {
-    let done = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
+    python::with("moto", "moto[server,s3]==5.*").join("bin/moto_server")
 }
 
 /// Pass one request on without its conditions, and its answer back.
