@@ -8,7 +8,7 @@ use trueup::http::Http;
 use trueup::secret::Secret;
 use trueup::store::cloudflare::{Cloudflare, Namespace, PROFILE};
 use trueup::store::limited::Limited;
-use trueup::store::{Item, Mode, SharedStore, Store, StoreExt, What};
+use trueup::store::{Item, Mode, SharedStore, StoreExt, What};
 
 use super::stores::conforms;
 use crate::support::cloudflare::{ACCOUNT, Kv, NAMESPACE, TITLE, TOKEN};

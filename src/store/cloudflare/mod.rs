@@ -109,7 +109,10 @@ impl Cloudflare {
     }
 
     async fn values(&self, keys: &[&str]) -> Result<Vec<Option<Bytes>>> {
-        stream::iter(keys).map(|key| self.api.value(key)).buffered(READS).try_collect().await
+        // Owned keys: futures that borrow them cannot be told to live long enough.
+        let keys: Vec<String> = keys.iter().map(ToString::to_string).collect();
+        let reads = keys.into_iter().map(|key| async move { self.api.value(&key).await });
+        stream::iter(reads).buffered(READS).try_collect().await
     }
 
     /// A page whose values are read, or told by the metadata where that says enough.

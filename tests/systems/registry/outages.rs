@@ -195,7 +195,9 @@ async fn scenario_21_a_run_cut_off_between_batches_is_made_good() {
         let faulty = Arc::new(Faulty::new(line.store.clone(), desk.clock.clone()));
         faulty.at_verb(Verb::Write, call, Mishap::Hold);
         let line = Pipeline { store: faulty.clone(), ..line };
-        let running = tokio::spawn(async move { line.run(&Ask::plain("test")).await });
+        let running = tokio::task::spawn_blocking(move || {
+        tokio::runtime::Handle::current().block_on(async { line.run(&Ask::plain("test")).await })
+    });
         faulty.until_held().await;
         running.abort();
         assert!(running.await.unwrap_err().is_cancelled());
@@ -216,7 +218,9 @@ async fn scenario_25_of_two_runs_at_once_one_works_and_the_other_says_so() {
     let faulty = Arc::new(Faulty::new(line.store.clone(), desk.clock.clone()));
     faulty.at_verb(Verb::Write, 1, Mishap::Hold);
     let line = Pipeline { store: faulty.clone(), ..line };
-    let running = tokio::spawn(async move { line.run(&Ask::plain("test")).await });
+    let running = tokio::task::spawn_blocking(move || {
+        tokio::runtime::Handle::current().block_on(async { line.run(&Ask::plain("test")).await })
+    });
     faulty.until_held().await;
     let other = desk.line(Access::Write).await.run(&Ask::plain("test")).await.unwrap_err();
     assert_eq!((other.kind(), other.kind().exit_code()), (Kind::Busy, 7));
