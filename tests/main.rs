@@ -8,3 +8,4 @@ mod faults;
 mod flow;
 mod support;
 mod systems;
+mod trust;
