@@ -265,3 +265,13 @@ pub async fn contents(store: &SharedStore) -> BTreeMap<String, Bytes> {
     let lines = store.list_all("", What::Values).await.unwrap();
     lines.into_iter().map(|line| (line.key, line.value.unwrap())).collect()
 }
+
+/// Many records at once, a thousand to a write.
+pub async fn fill(store: &dyn trueup::store::Store, records: impl IntoIterator<Item = (String, String)>) {
+    let items: Vec<Item> = records.into_iter().map(|(key, value)| Item::put(key, value)).collect();
+    for batch in items.chunks(1_000) {
+        for outcome in store.write(batch.to_vec(), Mode::Each).await.unwrap() {
+            outcome.unwrap();
+        }
+    }
+}
