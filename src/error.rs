@@ -98,6 +98,20 @@ impl Kind {
         }
     }
 
+    /// It says nothing about one item, but about the other side (or this program) as a whole.
+    pub fn is_systemic(self) -> bool {
+        match self {
+            Kind::Unavailable | Kind::Throttled | Kind::Unauthorized | Kind::Full | Kind::Corrupt | Kind::Bug => true,
+            Kind::CursorLost
+            | Kind::Invalid
+            | Kind::NotFound
+            | Kind::Config
+            | Kind::Conflict
+            | Kind::Busy
+            | Kind::Canceled => false,
+        }
+    }
+
     /// The exit code a command ends with when this kind ended it.
     pub fn exit_code(self) -> u8 {
         match self {
@@ -134,6 +148,7 @@ struct Inner {
     context: Vec<String>,
     remedy: Option<String>,
     retry_after_ms: Option<u64>,
+    status: Option<u16>,
     cause: Option<Cause>,
 }
 
@@ -145,6 +160,7 @@ impl Error {
             context: Vec::new(),
             remedy: None,
             retry_after_ms: None,
+            status: None,
             cause: None,
         }))
     }
@@ -173,6 +189,17 @@ impl Error {
     pub fn retry_after_ms(mut self, wait_ms: u64) -> Self {
         self.0.retry_after_ms = Some(wait_ms);
         self
+    }
+
+    /// The HTTP status the other side answered with: it was there, and it said no.
+    #[must_use]
+    pub fn answered(mut self, status: u16) -> Self {
+        self.0.status = Some(status);
+        self
+    }
+
+    pub fn http_status(&self) -> Option<u16> {
+        self.0.status
     }
 
     pub fn kind(&self) -> Kind {
@@ -221,12 +248,11 @@ impl std::error::Error for Error {
     }
 }
 
-/// An error as it is kept in reports, dead letters and state.
+/// An error as it is kept in reports, dead letters, plans and state. No field is left out when empty: the plan's
+/// binary encoding has no names to tell.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<String>,
     pub kind: Kind,
     pub message: String,

@@ -3,17 +3,25 @@
 //! A pipeline is a sentence: **from** a [`source`], **as** a [`shape`], **into** a [`store`],
 //! **then** follow-up work, **when** it is due. Lower modules never use higher ones:
 //!
-//! `record error retry clock secret` < `etcd postgres` < `config` < `source shape store` < `state` < `pipeline` < `cli`
+//! `record error retry clock secret tls` < `http etcd postgres` < `config` < `source shape store` < `state` < `queue`
+//! < `pipeline` < `replica` < `cli`
 
+pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod error;
 pub mod etcd;
+pub mod http;
+pub mod pipeline;
 pub mod postgres;
+pub mod queue;
 pub mod record;
+pub mod registry;
 pub mod replica;
 pub mod retry;
 pub mod secret;
 pub mod shape;
 pub mod source;
+pub mod state;
 pub mod store;
+pub mod tls;

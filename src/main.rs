@@ -1,1 +1,7 @@
-fn main() {}
+//! Arguments → run → exit code.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    trueup::cli::main()
+}

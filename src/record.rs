@@ -100,6 +100,7 @@ pub struct Entry {
     pub version: String,
     pub size: Option<u64>,
     /// What the shape needs besides the body (source-specific JSON); part of what makes an entry "the same".
+    #[serde(with = "json_text")]
     pub facts: Option<serde_json::Value>,
     /// The body, when the listing brought it along (feeds, REST).
     pub inline: Option<Bytes>,
@@ -130,5 +131,20 @@ pub fn group_of(scope: &str) -> &str {
     match scope.split('/').next() {
         None | Some("") => ".",
         Some(first) => first,
+    }
+}
+
+/// Facts travel as JSON text, because the plan's binary encoding cannot carry free-form values.
+mod json_text {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
+
+    pub fn serialize<S: Serializer>(value: &Option<serde_json::Value>, to: S) -> Result<S::Ok, S::Error> {
+        let text = value.as_ref().map(serde_json::to_string).transpose().map_err(ser::Error::custom)?;
+        text.serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<serde_json::Value>, D::Error> {
+        let text = Option::<String>::deserialize(from)?;
+        text.map(|text| serde_json::from_str(&text)).transpose().map_err(de::Error::custom)
     }
 }

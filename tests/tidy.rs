@@ -13,12 +13,13 @@ mod code;
 use code::{Source, root, sources, texts};
 
 /// Lower never uses higher. A new top module takes its place here.
-const LAYERS: [&[&str]; 8] = [
-    &["record", "error", "retry", "clock", "secret"],
-    &["etcd", "postgres"],
+const LAYERS: [&[&str]; 9] = [
+    &["record", "error", "retry", "clock", "secret", "tls"],
+    &["http", "etcd", "postgres"],
     &["config"],
     &["source", "shape", "store"],
-    &["state", "queue"],
+    &["state"],
+    &["queue"],
     &["pipeline"],
     &["registry", "replica", "workspace", "schedule"],
     &["server", "cli"],
@@ -257,9 +258,9 @@ fn modules_of(file: &Source) -> Vec<PathBuf> {
             continue;
         }
         let attribute =
-            file.tokens[..at].iter().rev().take(3).map(|token| token.text.as_str()).collect::<Vec<_>>();
+            file.tokens[..at].iter().rev().take(4).map(|token| token.text.as_str()).collect::<Vec<_>>();
         match attribute[..] {
-            ["]", path, "="] => found.push(folder.join(path.trim_matches('"'))),
+            ["]", path, "=", "path"] => found.push(folder.join(path.trim_matches('"'))),
             _ => found
                 .extend([inside.join(format!("{}.rs", name.text)), inside.join(&name.text).join("mod.rs")]),
         }

@@ -1,140 +1,200 @@
 //! The config file, validated once. What comes out of here is known to be well-formed; nobody checks it again.
+//!
+//! `document` turns text into a tree that knows its places, `reader` looks at one table of it with types,
+//! `store`, `source`, `shape`, `follow` and `pipeline` each read one word of the sentence, `check` compares the
+//! parts. Problems are collected and reported together, five at most, each with file, line and column.
+//!
+//! It refuses to hold secrets, to open what it names, and to guess: an unknown key is an error, not a comment.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::time::Duration;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
 
-use crate::secret::SecretRef;
+mod article;
+mod check;
+mod digest;
+mod document;
+mod follow;
+mod git;
+mod interpolate;
+mod locate;
+mod model;
+mod overlap;
+mod pipeline;
+mod reader;
+mod replica;
+pub mod recipe;
+pub mod redact;
+mod rest;
+mod rows;
+mod rss;
+mod shape;
+mod source;
+mod store;
+mod unbuilt;
+pub mod values;
 
-/// A whole `trueup.toml`.
-#[derive(Debug, Clone)]
-pub struct Config {
-    /// The file it came from, as given; errors and the demo name it.
-    pub file: PathBuf,
-    /// Relative paths in the config are taken from here: the folder the file is in.
-    pub base: PathBuf,
-    pub state: StoreSpec,
-    pub stores: BTreeMap<String, StoreSpec>,
-    pub pipelines: BTreeMap<String, Pipeline>,
-}
+pub use article::{ArticleSpec, KeyTemplate, Named, OnEdit, Retention};
+pub use git::{GitSpec, GithubSpec, Selection};
+pub use model::*;
+pub use rest::{
+    AnswerVersion, Auth, CONCURRENCY as REST_CONCURRENCY, ColumnKind, ColumnSpec, JsonPath, Pagination, Part,
+    ResourceSpec, RestSpec, Size, TableSpec,
+};
+pub use rss::{FEED_TIMEOUT, FeedSpec, PreviewSpec, RssSpec};
+pub use locate::suggestion;
+pub use source::glob_set;
+pub use store::store_spec;
 
-/// Where a store is and how to get in. `name` is the config's name for it, or the URL itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoreSpec {
-    pub name: String,
-    pub place: Place,
-    /// `token_env` / `token_file` and friends, by the part of the key before `_env` or `_file` ("token", "secret_key").
-    pub secrets: BTreeMap<String, SecretRef>,
-    /// Other settings of this kind of store (`endpoint`, `region`, …), already checked to be known to it.
-    pub options: BTreeMap<String, String>,
-}
+use document::{Node, Value};
+use locate::Problems;
+use reader::{Base, Field, Keys, Reader};
+use store::Stores;
 
-/// What a store URL says.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
-    Memory,
-    /// `sqlite:PATH`
-    Sqlite(PathBuf),
-    /// `file:PATH`
-    Folder(PathBuf),
-    /// `s3://bucket/prefix`
-    S3 {
-        bucket: String,
-        prefix: String,
-    },
-}
+use crate::error::{Error, Kind, Result};
 
-#[derive(Debug, Clone)]
-pub struct Pipeline {
-    pub name: String,
-    pub from: From,
-    pub shape: ShapeSpec,
-    pub into: StoreSpec,
-    /// Cron expression; kept as text until the scheduler reads it.
-    pub when: Option<String>,
-    pub tz: String,
-    pub catch_up: bool,
-    pub enabled: bool,
-    pub guard: Guard,
-    pub adopt: bool,
-    /// Items per write; `None` = what the store does best.
-    pub batch: Option<usize>,
-    /// Bodies read at the same time.
-    pub concurrency: usize,
-    pub drift: Drift,
-    pub keep_runs: Duration,
-    pub journal: Journal,
-    /// Hash of the pipeline's own settings and those of its store, secrets left out: a sealed plan names it.
-    pub digest: String,
-}
+/// The file `trueup` looks for when none is named.
+pub const FILE: &str = "trueup.toml";
+/// No config written by a person is larger; a larger file is something else.
+const BYTES_MAX: u64 = 4 << 20;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum From {
-    Files { folder: PathBuf, include: Vec<String>, exclude: Vec<String> },
-    Store { store: StoreSpec, prefix: String },
-}
+const TOP_KEYS: Keys = &["state", "stores", "pipelines", "replicas"];
+const STATE_KEYS: Keys = &["store"];
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ShapeSpec {
-    Raw,
-}
+/// Every table and the keys it knows, for the test that holds the documentation to them.
+pub const KEYS: [(&str, &[&str]); 31] = [
+    ("top", TOP_KEYS),
+    ("state", STATE_KEYS),
+    ("store s3", store::S3_KEYS),
+    ("pipeline", pipeline::KEYS),
+    ("guard", pipeline::GUARD_KEYS),
+    ("drift", pipeline::DRIFT_KEYS),
+    ("journal", pipeline::JOURNAL_KEYS),
+    ("from files", source::FILES_KEYS),
+    ("from store", source::STORE_KEYS),
+    ("from git", git::GIT_KEYS),
+    ("from github", git::GITHUB_KEYS),
+    ("from rest", rest::REST_KEYS),
+    ("recipe", rest::RECIPE_KEYS),
+    ("recipe auth", rest::AUTH_KEYS),
+    ("recipe pagination", rest::PAGINATION_KEYS),
+    ("recipe version", rest::VERSION_KEYS),
+    ("resource", rest::RESOURCE_KEYS),
+    ("column", rest::COLUMN_KEYS),
+    ("as rows", rows::ROWS_KEYS),
+    ("into tables", rows::TABLES_KEYS),
+    ("from rss", rss::RSS_KEYS),
+    ("from rss preview", rss::PREVIEW_KEYS),
+    ("as article", article::ARTICLE_KEYS),
+    ("then export", follow::EXPORT_KEYS),
+    ("then webhook", follow::WEBHOOK_KEYS),
+    ("then command", follow::COMMAND_KEYS),
+    ("notify", follow::NOTIFY_KEYS),
+    ("store", &["url"]),
+    ("store server", store::SERVER_KEYS),
+    ("store cloudflare", store::CLOUDFLARE_KEYS),
+    ("replica", replica::KEYS),
+];
 
-/// How much may change at once before a person is asked.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Guard {
-    pub max_delete: Limit,
-    pub max_update: Limit,
-    /// A percentage applies only when the baseline holds more than this many keys.
-    pub above: u64,
-}
+impl Config {
+    /// Read and validate a file. `env` looks up what `${NAME}` stands for.
+    pub fn load(path: &Path, env: &dyn Fn(&str) -> Option<String>) -> Result<Config> {
+        let mut bytes = Vec::new();
+        let read =
+            std::fs::File::open(path).and_then(|file| file.take(BYTES_MAX + 1).read_to_end(&mut bytes));
+        let shown = path.display();
+        match read {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let remedy = "Run `trueup init` to write one, or name another with `--config FILE`.";
+                return Err(Error::new(Kind::Config, format!("there is no {shown}")).remedy_is(remedy));
+            }
+            Err(error) => {
+                let remedy = "Name the config file with `--config FILE`.";
+                return Err(Error::new(Kind::Config, format!("{shown} cannot be read"))
+                    .caused_by(error)
+                    .remedy_is(remedy));
+            }
+            Ok(_) if bytes.len() as u64 > BYTES_MAX => {
+                let message =
+                    format!("{shown} is larger than {} MiB; that is no config file", BYTES_MAX >> 20);
+                return Err(Error::new(Kind::Config, message));
+            }
+            Ok(_) => {}
+        }
+        let text = String::from_utf8(bytes).map_err(|error| {
+            let at = error.utf8_error().valid_up_to();
+            let line = error.as_bytes()[..at].split(|byte| *byte == b'\n').count();
+            Error::new(Kind::Config, format!("{shown}:{line}: the file is not UTF-8 text"))
+        })?;
+        Config::parse(&text, path, env)
+    }
 
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Limit {
-    Percent(f64),
-    Count(u64),
-}
-
-impl Default for Guard {
-    fn default() -> Self {
-        Guard { max_delete: Limit::Percent(30.0), max_update: Limit::Percent(100.0), above: 10 }
+    /// Validate a text. `path` is what messages call it, and its folder is where relative paths begin.
+    pub fn parse(text: &str, path: &Path, env: &dyn Fn(&str) -> Option<String>) -> Result<Config> {
+        let problems = Problems::new(path, text);
+        let config = read(&problems, path, env);
+        match (problems.into_error(), config) {
+            (Some(error), _) => Err(error),
+            (None, Some(config)) => Ok(config),
+            (None, None) => Err(Error::bug("the config was refused without a reason")),
+        }
     }
 }
 
-/// What a pass does about a store that was changed behind its back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Heal {
-    Heal,
-    Report,
-    Adopt,
+fn read(problems: &Problems<'_>, file: &Path, env: &dyn Fn(&str) -> Option<String>) -> Option<Config> {
+    let root = document::read(problems, env)?;
+    let base = folder_of(file);
+    let top = Field { path: String::new(), node: &root, problems }.table(TOP_KEYS, "a table")?;
+    let at = Base(base.clone());
+    let stores = top.take("stores").map(|field| read_stores(&field, &at)).unwrap_or_default();
+    let default = Node { span: 0..0, value: Value::plain(store::STATE_URL) };
+    let state_field =
+        state_field(&top).unwrap_or(Field { path: "state.store".to_owned(), node: &default, problems });
+    let state = store::used(&state_field, &stores, &at);
+    let around = source::Around { stores: &stores, base: &at, env };
+    let mut written = Vec::new();
+    if let Some(field) = top.take("pipelines") {
+        for (entry, field) in field.named("a table of pipelines: [pipelines.NAME]") {
+            written.extend(pipeline::read(&entry.key, &field, &around));
+        }
+    }
+    let replicas = top.take("replicas").map(|field| replica::all(&field, &at)).unwrap_or_default();
+    let state = state?;
+    let spot = overlap::Spot::of(&state);
+    check::state_can_hold(&state, state_field.span(), problems);
+    if let Some(field) = top.take("stores") {
+        for (name, spec) in stores.iter().filter(|(name, _)| state_field.as_text() != Some(name)) {
+            let span = field.at(name).map_or(0..0, |field| field.span().clone());
+            check::apart_from_state(spec, &spot, &span, problems);
+        }
+    }
+    // Checks between parts make sense only when each part does.
+    if problems.none() {
+        check::pipelines(&written, &spot, problems);
+    }
+    let pipelines = written.into_iter().map(|written| {
+        let mut pipeline = written.pipeline;
+        pipeline.digest = digest::of(&pipeline, &base);
+        (pipeline.name.clone(), pipeline)
+    });
+    let pipelines = pipelines.collect();
+    Some(Config { file: file.to_owned(), state, stores, pipelines, replicas, base })
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Drift {
-    pub edited: Heal,
-    pub missing: Heal,
-    pub extra: Heal,
+fn state_field<'n>(top: &Reader<'n>) -> Option<Field<'n>> {
+    top.take("state")?.table(STATE_KEYS, "a table such as { store = \"sqlite:…\" }")?.take("store")
 }
 
-impl Default for Drift {
-    fn default() -> Self {
-        Drift { edited: Heal::Heal, missing: Heal::Heal, extra: Heal::Report }
+fn read_stores(field: &Field<'_>, base: &Base) -> Stores {
+    field
+        .named("a table of names and URLs")
+        .into_iter()
+        .filter_map(|(entry, field)| Some((entry.key.clone(), store::named(&entry.key, &field, base)?)))
+        .collect()
+}
+
+fn folder_of(file: &Path) -> PathBuf {
+    match file.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
+        _ => PathBuf::from("."),
     }
 }
-
-/// How long prior values are kept for `undo`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Journal {
-    pub keep: Duration,
-    pub max_bytes: u64,
-}
-
-impl Default for Journal {
-    fn default() -> Self {
-        Journal { keep: DAYS_30, max_bytes: 1_000_000_000 }
-    }
-}
-
-/// Long enough to notice a mistake after a holiday.
-pub const DAYS_30: Duration = Duration::from_secs(30 * 24 * 3600);
-/// Bodies read at the same time unless the config says otherwise: keeps a disk or an API busy without flooding it.
-pub const CONCURRENCY: usize = 8;

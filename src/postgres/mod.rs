@@ -15,6 +15,7 @@ use crate::secret::Secret;
 
 pub mod dsn;
 pub mod fault;
+pub mod pool;
 mod tls;
 
 pub use dsn::PostgresPlace;

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::{Absent, Identified, Input, Output, Prior, Rendered, Shape};
+use super::{Absent, Existing, Identified, Input, Output, Prior, Rendered, Shape};
 use crate::error::Result;
 use crate::record::{Entry, Fingerprint};
 
@@ -25,8 +25,8 @@ impl Shape for Raw {
         Some("")
     }
 
-    fn adopts(&self) -> bool {
-        false
+    fn existing(&self) -> Existing {
+        Existing::Hold
     }
 
     fn identify(&self, entry: &Entry) -> Result<Identified> {

@@ -1,14 +1,21 @@
 //! A source: something that can be listed, in scopes that end in proof or in an error.
 
-use async_trait::async_trait;
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use async_trait::async_trait;
 use tokio::sync::mpsc;
 
 use crate::error::{Error, Result};
 use crate::record::{Body, Entry, Scope};
 
 pub mod files;
+pub mod git;
+pub mod github;
+pub mod rest;
 pub mod globs;
+pub mod rss;
 pub mod store;
 pub mod walk;
 
@@ -32,6 +39,8 @@ pub enum Event {
     Unchanged(Scope),
     /// The scope could not be read to its end: absence in it is unproven.
     Broken(Scope, Error),
+    /// Something a person should know that stops nothing: it becomes a warning of the run.
+    Note(String),
 }
 
 /// Whether a version tells the content, or only hints that it may have changed.
@@ -56,6 +65,11 @@ pub trait Source: Send + Sync {
     /// The entry id the scope hangs from, if it is a child scope: when that entry is gone, so is all in the scope.
     fn owner(&self, _scope: &str) -> Option<String> {
         None
+    }
+
+    /// Whether some scopes hang from entries at all.
+    fn has_owners(&self) -> bool {
+        false
     }
 
     /// Send every event. An error means the source as a whole could not be read: the run fails, nothing is absent.
@@ -85,17 +99,33 @@ const DEPTH: usize = 4;
 pub struct Sink {
     batch: Vec<Event>,
     sender: mpsc::Sender<Vec<Event>>,
+    stop: Arc<AtomicBool>,
 }
 
 pub type Events = mpsc::Receiver<Vec<Event>>;
 
 /// A sink and its other end.
 pub fn channel() -> (Sink, Events) {
+    channel_until(Arc::default())
+}
+
+/// The same, with a flag that a person sets to end the reading.
+pub fn channel_until(stop: Arc<AtomicBool>) -> (Sink, Events) {
     let (sender, receiver) = mpsc::channel(DEPTH);
-    (Sink { batch: Vec::with_capacity(BATCH), sender }, receiver)
+    (Sink { batch: Vec::with_capacity(BATCH), sender, stop }, receiver)
 }
 
 impl Sink {
+    /// A person asked to stop: a source that asks other machines finishes what is in flight and begins nothing new.
+    pub fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::SeqCst)
+    }
+
+    /// The same for tasks of the source's own.
+    pub fn stop_flag(&self) -> Arc<AtomicBool> {
+        self.stop.clone()
+    }
+
     pub async fn send(&mut self, event: Event) -> Result<()> {
         self.batch.push(event);
         if self.batch.len() >= BATCH { self.flush().await } else { Ok(()) }
@@ -123,7 +153,7 @@ impl Sink {
     /// The same channel for another thread; both must be flushed.
     #[must_use]
     pub fn fork(&self) -> Sink {
-        Sink { batch: Vec::with_capacity(BATCH), sender: self.sender.clone() }
+        Sink { batch: Vec::with_capacity(BATCH), sender: self.sender.clone(), stop: self.stop.clone() }
     }
 
     /// Send what is left, from a blocking thread.

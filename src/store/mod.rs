@@ -10,15 +10,20 @@ use bytes::Bytes;
 use crate::error::{Error, Kind, Result};
 use crate::record::{Fingerprint, Version};
 
+pub mod cloudflare;
 pub mod counted;
 pub mod etcd;
 pub mod faulty;
+pub mod folder;
 pub mod limited;
 pub mod memory;
+pub mod objects;
+pub mod open;
 pub mod postgres;
 pub mod prefixed;
 mod sift;
 pub mod sqlite;
+pub mod tables;
 
 /// What a store can promise. Code asks the caps, never the kind of store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -159,7 +164,7 @@ pub enum Mode {
 pub enum Outcome {
     Applied(Option<Version>),
     /// The store already held exactly this (or already lacked it). Judged before `expect`, which makes a retry
-    /// after a lost answer safe.
+    /// after a lost answer safe. A store whose reads are late may skip the look when nothing is expected.
     AlreadySo(Option<Version>),
     /// The condition did not hold; nothing was written for this item.
     Conflict(Option<Version>),
@@ -194,6 +199,12 @@ pub trait Store: Send + Sync {
     /// A page in byte order. An error means the listing proves nothing. A page of values may end before `limit`
     /// to stay small in memory: `more` alone says whether anything follows.
     async fn list(&self, query: Query<'_>) -> Result<Page>;
+
+    /// As `list` with values, for whoever takes stock: a store that keeps the telling members of its values beside
+    /// the keys answers with those alone and reads no value.
+    async fn survey(&self, query: Query<'_>) -> Result<Page> {
+        self.list(Query { what: What::Values, ..query }).await
+    }
 
     /// One outcome per item, in order.
     ///

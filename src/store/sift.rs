@@ -6,17 +6,17 @@ use crate::error::{Error, Result};
 /// The errors of refused items, by their place in the batch.
 pub(super) struct Refused(Vec<(usize, Error)>);
 
-/// What goes on, and what does not. The usual limits are checked here, `more` are a store's own.
+/// What goes on, and what does not. The usual limits are checked here, `own` are a store's.
 pub(super) fn sift(
     items: Vec<Item>,
     mode: Mode,
     caps: &Caps,
-    more: impl Fn(&Item) -> Result<()>,
+    own: impl Fn(&Item) -> Result<()>,
 ) -> (Vec<Item>, Refused) {
     let mut refused = Vec::new();
     let mut good = Vec::with_capacity(items.len());
     for (at, item) in items.into_iter().enumerate() {
-        match check_limits(caps, &item).and_then(|()| check_lone(&item, mode)).and_then(|()| more(&item)) {
+        match check_limits(caps, &item).and_then(|()| check_lone(&item, mode)).and_then(|()| own(&item)) {
             Ok(()) => good.push(item),
             Err(error) => refused.push((at, error.while_(item.key))),
         }

@@ -5,9 +5,13 @@ pub mod reading;
 pub mod stores;
 pub mod writing;
 
+mod folder;
 mod etcd;
+mod cloudflare;
 mod memory;
 mod postgres;
 mod sources;
+mod objects;
+mod opening;
 mod sqlite;
 mod wrappers;

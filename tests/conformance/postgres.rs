@@ -6,7 +6,6 @@ use trueup::store::{Access, Item, StoreExt, What};
 
 use super::stores::conforms;
 use crate::support;
-use crate::support::postgres::query;
 
 async fn store(dsn: &str, access: Access) -> PostgresStore {
     PostgresStore::open(&PostgresPlace::parse(dsn).unwrap(), None, access).await.unwrap()
@@ -27,7 +26,7 @@ async fn one_row_per_key_in_the_table_the_url_names() {
         store.write_one(Item::put("a", value)).await.unwrap();
     }
     let sql = "select key, convert_from(value, 'UTF8') from \"Mine\"";
-    assert_eq!(query(&dsn, sql), "a|3");
+    assert_eq!(support::postgres::query(&dsn, sql), "a|3");
 }
 
 #[tokio::test]
@@ -37,7 +36,7 @@ async fn reading_creates_no_table() {
     let store = store(&dsn, Access::Read).await;
     assert!(store.list_all("", What::Keys).await.unwrap().is_empty());
     assert!(store.get_one("a").await.unwrap().is_none());
-    assert_eq!(query(&dsn, "select count(*) from pg_tables where tablename = 'trueup_kv'"), "0");
+    assert_eq!(support::postgres::query(&dsn, "select count(*) from pg_tables where tablename = 'trueup_kv'"), "0");
 }
 
 #[tokio::test]
@@ -46,10 +45,7 @@ async fn a_terminated_backend_is_replaced() {
     let dsn = postgres.fresh_database();
     let store = store(&dsn, Access::Write).await;
     store.write_one(Item::put("a", "1")).await.unwrap();
-    query(
-        &dsn,
-        "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'trueup' and datname = current_database()",
-    );
+    support::postgres::query(&dsn, "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'trueup' and datname = current_database()");
     support::until("the connection is seen to be gone", || store.connections_idle() == 0).await;
     assert!(store.get_one("a").await.unwrap().is_some());
 }

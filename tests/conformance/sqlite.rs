@@ -88,7 +88,7 @@ async fn batches_that_share_a_transaction_keep_their_own_outcomes() {
     put(&*store, "taken", "x").await;
     let write = |at: usize| {
         let mut items = vec![Item::put(format!("key/{at}"), "x")];
-        if at % 3 == 0 {
+        if at.is_multiple_of(3) {
             items.push(Item::put("taken", "y").expecting(Expect::Absent));
         }
         let store = Arc::clone(&store);
@@ -97,7 +97,7 @@ async fn batches_that_share_a_transaction_keep_their_own_outcomes() {
     for task in (0..200).map(write).collect::<Vec<_>>() {
         let (at, outcomes) = task.await.unwrap();
         let landed = outcomes.iter().all(|outcome| outcome.as_ref().unwrap().landed());
-        assert_eq!(landed, at % 3 != 0, "batch {at}: {outcomes:?}");
+        assert_eq!(landed, !at.is_multiple_of(3), "batch {at}: {outcomes:?}");
         let there = store.get_one(&format!("key/{at}")).await.unwrap().is_some();
         assert_eq!(there, landed, "batch {at}");
     }

@@ -107,7 +107,7 @@ async fn a_failed_part_of_a_split_batch_leaves_the_others_standing() {
     faulty.at_verb(Verb::Write, 2, Mishap::Reject);
     let store = Limited::new(faulty, Profile { bulk_items_max: 2, ..Profile::NONE }, clock());
     let outcomes = store.write(puts(6), Mode::Each).await.unwrap();
-    let landed: Vec<bool> = outcomes.iter().map(|outcome| outcome.is_ok()).collect();
+    let landed: Vec<bool> = outcomes.iter().map(Result::is_ok).collect();
     assert_eq!(landed, [true, true, false, false, true, true]);
 }
 

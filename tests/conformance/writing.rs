@@ -35,16 +35,23 @@ pub async fn a_change_changes_the_version_and_a_repeat_does_not(store: &dyn Stor
     held(store, &name, None).await;
 }
 
+/// Conditions under which a store must notice that there is nothing to do. One whose reads are late need not look when
+/// nothing is expected: to write the same again is as good.
+fn conditions(store: &dyn Store) -> Vec<Expect> {
+    let all = [Expect::Absent, Expect::Exactly(never()), Expect::Anything];
+    all.into_iter().take(if store.caps().strong_read { 3 } else { 2 }).collect()
+}
+
 pub async fn already_so_is_judged_before_the_condition(store: &dyn Store) {
     let (name, gone) = (key("retry/a"), key("retry/none"));
     let item = Item::put(name.as_str(), "x").with_fingerprint(print("x"));
     let version = applied(store, item.clone()).await;
     held(store, &name, Some("x")).await;
     let so = Outcome::AlreadySo(version);
-    for expect in [Expect::Anything, Expect::Absent, Expect::Exactly(never())] {
+    for expect in conditions(store) {
         assert_eq!(one(store, item.clone().expecting(expect.clone())).await, so, "put, {expect:?}");
     }
-    for expect in [Expect::Anything, Expect::Absent, Expect::Exactly(never())] {
+    for expect in conditions(store) {
         let outcome = one(store, Item::delete(gone.as_str()).expecting(expect.clone())).await;
         assert_eq!(outcome, Outcome::AlreadySo(None), "delete, {expect:?}");
     }
@@ -126,10 +133,8 @@ pub async fn items_written_each_are_independent(store: &dyn Store) {
     assert_eq!(outcomes.remove(2).unwrap_err().kind(), Kind::Invalid);
     let outcomes: Vec<Outcome> = outcomes.into_iter().map(Result::unwrap).collect();
     assert!(matches!(outcomes[0], Outcome::Applied(Some(_))));
-    assert_eq!(
-        outcomes[1..],
-        [Outcome::Conflict(Some(version)), Outcome::AlreadySo(None), Outcome::Applied(None)]
-    );
+    let nothing = if store.caps().strong_read { Outcome::AlreadySo(None) } else { Outcome::Applied(None) };
+    assert_eq!(outcomes[1..], [Outcome::Conflict(Some(version)), nothing, Outcome::Applied(None)]);
     held(store, &a, Some("new")).await;
     held(store, &b, Some("old")).await;
     held(store, &d, None).await;

@@ -7,10 +7,17 @@ use std::time::Duration;
 
 use tokio::sync::OnceCell;
 
+pub mod cloudflare;
 pub mod etcd;
+pub mod git_http;
+pub mod github;
+pub mod http;
 pub mod leash;
 pub mod postgres;
 pub mod proxy;
+pub mod python;
+pub mod s3;
+#[cfg(test)]
 mod tests;
 
 pub use etcd::Etcd;
@@ -54,7 +61,7 @@ pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
 }
 
 /// What a running system is given to show an effect: its own waits end within seconds.
-const PATIENCE: Duration = Duration::from_secs(25);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Look at a condition until it holds; `false` when the deadline passes first.
 #[allow(clippy::disallowed_methods)] // as above

@@ -1,3 +1,4 @@
+#![allow(unused_imports)] // benches bring these servers along, and run no tests
 //! The servers tests rely on do what their names say.
 
 use std::process::{Command, Stdio};

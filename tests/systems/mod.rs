@@ -1,3 +1,6 @@
-//! The systems built on the engine, each against the servers it is for.
+//! The systems, each by the scenarios it must stand, against the servers it is for.
 
+mod archive;
+mod registry;
 mod replica;
+mod tables;

@@ -4,7 +4,7 @@ use rusqlite::ErrorCode;
 
 use crate::error::{Error, Kind};
 
-pub(super) fn explain(error: rusqlite::Error) -> Error {
+pub(in crate::store) fn explain(error: rusqlite::Error) -> Error {
     let code = error.sqlite_error_code();
     let (kind, remedy) = match code {
         Some(ErrorCode::DiskFull) => {
@@ -40,4 +40,30 @@ pub(super) fn explain(error: rusqlite::Error) -> Error {
         _ => (Kind::Bug, Kind::Bug.remedy()),
     };
     Error::new(kind, error.to_string()).remedy_is(remedy).caused_by(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::ffi;
+
+    use super::*;
+
+    #[test]
+    fn an_error_says_what_a_person_must_do() {
+        let cases = [
+            (ffi::SQLITE_FULL, Kind::Full, "Free some space"),
+            (ffi::SQLITE_IOERR, Kind::Unavailable, "Check the disk"),
+            (ffi::SQLITE_READONLY, Kind::Unauthorized, "writable"),
+            (ffi::SQLITE_CANTOPEN, Kind::Unauthorized, "folder exist"),
+            (ffi::SQLITE_CORRUPT, Kind::Corrupt, "backup"),
+            (ffi::SQLITE_NOTADB, Kind::Corrupt, "left as it is"),
+            (ffi::SQLITE_BUSY, Kind::Unavailable, "Wait"),
+            (ffi::SQLITE_MISUSE, Kind::Bug, "report"),
+        ];
+        for (code, kind, remedy) in cases {
+            let error = explain(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None));
+            assert_eq!(error.kind(), kind, "{error}");
+            assert!(error.remedy().contains(remedy), "{error}: {}", error.remedy());
+        }
+    }
 }

@@ -19,8 +19,8 @@ use super::{Access, Caps, Item, Mode, Outcome, Page, Query, Store, Stored, check
 use crate::error::{Context, Error, Kind, Result};
 
 mod backup;
-mod fault;
-mod file;
+pub(super) mod fault;
+pub(super) mod file;
 mod reader;
 mod writer;
 

@@ -1,0 +1,67 @@
+//! `trueup audit`: source, state and store compared; `--repair` puts right what may be.
+
+use clap::Args;
+use serde::Serialize;
+
+use super::desk::Desk;
+use super::output::{Color, Output};
+use crate::error::Result;
+use crate::pipeline::audit::{Audit as Found, Budget};
+use crate::state::report::gravest;
+use crate::store::Access;
+
+#[derive(Args)]
+pub struct Audit {
+    /// Pipelines to audit; all enabled ones when none is named
+    pipelines: Vec<String>,
+    /// Heal every class of drift but foreign and unproven
+    #[arg(long)]
+    repair: bool,
+    /// Compare the values of one key in N only; of the others, the store's version
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    sample: u64,
+}
+
+#[derive(Serialize)]
+struct Audits {
+    audits: Vec<Found>,
+}
+
+impl Audit {
+    pub async fn run(self, desk: &Desk) -> Result<u8> {
+        let config = desk.config()?;
+        let access = if self.repair { Access::Write } else { Access::Read };
+        let memory = desk.memory(&config, access).await?;
+        let mut audits = Vec::new();
+        for spec in desk.chosen(&config, &self.pipelines)? {
+            let line = desk.open(spec, &memory, access).await?;
+            let repair = self.repair.then(|| desk.ask("repair"));
+            audits.push(line.audit(Budget { one_in: self.sample.max(1) }, repair).await?);
+        }
+        let code = gravest(audits.iter().map(|audit| if audit.is_clean() { 0 } else { 3 }));
+        let audits = Audits { audits };
+        desk.out.result(&audits, || audits.audits.iter().map(|audit| text(&desk.out, audit)).collect());
+        Ok(code)
+    }
+}
+
+fn text(out: &Output, audit: &Found) -> String {
+    const SHOWN: usize = 50;
+    let counts: Vec<String> = audit.counts.iter().map(|(class, count)| format!("{count} {class}")).collect();
+    let counts = if counts.is_empty() { "nothing stored".to_owned() } else { counts.join(", ") };
+    let mut text = format!("{}: {counts}\n", out.paint(Color::Bold, &audit.pipeline));
+    for drifted in audit.drift.iter().take(SHOWN) {
+        let error = drifted.error.as_ref().map(|fault| format!(": {}", fault.message)).unwrap_or_default();
+        text.push_str(&format!("  {} {}{error}\n", out.paint(Color::Yellow, drifted.class), drifted.key));
+    }
+    let more = audit.drift.len().saturating_sub(SHOWN) as u64 + audit.omitted;
+    if more > 0 {
+        text.push_str(&format!("  … and {more} more\n"));
+    }
+    if audit.repaired > 0 {
+        text.push_str(&format!("  repaired {}\n", audit.repaired));
+    } else if !audit.is_clean() && audit.run.is_none() {
+        text.push_str("  `trueup audit --repair` puts right what is not foreign or unproven.\n");
+    }
+    text
+}

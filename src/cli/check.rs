@@ -1,0 +1,86 @@
+//! `trueup check`: can everything the config names be reached, and what can it really do?
+
+use serde::Serialize;
+
+use super::desk::Desk;
+use super::output::{Color, table};
+use crate::error::{Error, Fault, Result};
+use crate::pipeline::Pipeline;
+use crate::pipeline::open::Memory;
+use crate::state::report::gravest;
+use crate::store::Access;
+
+#[derive(Serialize)]
+struct Checks {
+    checks: Vec<Check>,
+}
+
+#[derive(Serialize)]
+struct Check {
+    what: String,
+    name: String,
+    ok: bool,
+    findings: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Fault>,
+    #[serde(skip)]
+    code: u8,
+}
+
+impl Check {
+    fn of(what: impl Into<String>, name: impl Into<String>, result: Result<Vec<String>>) -> Self {
+        let (what, name) = (what.into(), name.into());
+        match result {
+            Ok(findings) => Check { what, name, ok: true, findings, error: None, code: 0 },
+            Err(error) => {
+                let code = error.kind().exit_code();
+                Check { what, name, ok: false, findings: Vec::new(), error: Some(Fault::of(&error)), code }
+            }
+        }
+    }
+}
+
+pub async fn run(desk: &Desk) -> Result<u8> {
+    let config = desk.config()?;
+    let mut checks = vec![Check::of("config", config.file.display().to_string(), Ok(Vec::new()))];
+    let memory = desk.memory(&config, Access::Read).await;
+    let state = match &memory {
+        Ok(memory) => memory.state.store().check().await,
+        Err(error) => Err(Error::from(&Fault::of(error))),
+    };
+    checks.push(Check::of("state", config.state.name.clone(), state));
+    if let Ok(memory) = &memory {
+        for spec in config.pipelines.values() {
+            checks.extend(pipeline(desk, spec, memory).await);
+        }
+    }
+    let code = gravest(checks.iter().map(|check| check.code));
+    let checks = Checks { checks };
+    desk.out.result(&checks, || text(desk, &checks));
+    Ok(code)
+}
+
+async fn pipeline(desk: &Desk, spec: &crate::config::Pipeline, memory: &Memory) -> Vec<Check> {
+    let line: Result<Pipeline> = desk.open(spec, memory, Access::Read).await;
+    match line {
+        Err(error) => vec![Check::of(spec.name.clone(), spec.into.name.clone(), Err(error))],
+        Ok(line) => vec![
+            Check::of(format!("{} from", spec.name), line.source.name().to_owned(), line.source.check().await),
+            Check::of(format!("{} into", spec.name), spec.into.name.clone(), line.store.check().await),
+        ],
+    }
+}
+
+fn text(desk: &Desk, checks: &Checks) -> String {
+    let mut rows = Vec::new();
+    for check in &checks.checks {
+        let mark = if check.ok { "ok" } else { "FAILED" };
+        let said = check.error.as_ref().map_or_else(|| check.findings.join("; "), |fault| fault.message.clone());
+        rows.push(vec![mark.to_owned(), check.what.clone(), check.name.clone(), said]);
+    }
+    let mut text = table(&rows);
+    for fault in checks.checks.iter().filter_map(|check| check.error.as_ref()) {
+        text.push_str(&format!("{} {}\n", desk.out.paint(Color::Yellow, "what to do:"), fault.remedy));
+    }
+    text
+}

@@ -1,0 +1,196 @@
+//! The only place that prints. Results go to stdout, everything else to stderr; `--json` makes the result one JSON
+//! document; colours and bars appear on a terminal only.
+#![allow(clippy::print_stdout, clippy::print_stderr)] // this is the place the rule points to
+
+use std::io::{IsTerminal, Write};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+use crate::error::Error;
+use crate::pipeline::{Progress, Silent};
+
+#[derive(Debug, Clone, Copy)]
+#[allow(clippy::struct_excessive_bools)] // one per global flag
+pub struct Output {
+    pub json: bool,
+    pub quiet: bool,
+    pub color: bool,
+    /// Show no results either: the demo tells its story as one document.
+    pub silent: bool,
+}
+
+impl Output {
+    pub fn new(json: bool, quiet: bool, no_color: bool) -> Self {
+        let refused = no_color || std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        Output { json, quiet, color: !refused && std::io::stdout().is_terminal(), silent: false }
+    }
+
+    /// The result: JSON if asked for, else the text.
+    pub fn result<T: Serialize>(&self, value: &T, text: impl FnOnce() -> String) {
+        if self.silent {
+            return;
+        }
+        if self.json {
+            return self.json(value);
+        }
+        let text = text();
+        if !text.is_empty() {
+            line(text.trim_end_matches('\n'));
+        }
+    }
+
+    pub fn json<T: Serialize>(&self, value: &T) {
+        match serde_json::to_string(value) {
+            Ok(json) => line(&json),
+            Err(error) => eprintln!("trueup: the result cannot be shown as JSON: {error}"),
+        }
+    }
+
+    /// Bytes as they are (`kv get`).
+    pub fn bytes(&self, bytes: &[u8]) {
+        let mut out = std::io::stdout().lock();
+        // A closed pipe is the reader's choice, not an error of ours.
+        drop(out.write_all(bytes).and_then(|()| if bytes.ends_with(b"\n") { Ok(()) } else { out.write_all(b"\n") }));
+    }
+
+    /// Something a person may want to know on the way.
+    pub fn note(&self, text: &str) {
+        if !self.quiet {
+            eprintln!("{text}");
+        }
+    }
+
+    /// An error that ended the command: text on stderr, and JSON on stdout when that was asked for.
+    pub fn error(&self, error: &Error) {
+        eprintln!("{} {error}", self.paint(Color::Red, "error:"));
+        eprintln!("  {} {}", self.paint(Color::Dim, "what to do:"), error.remedy());
+        if self.json {
+            self.json(&error_json(error));
+        }
+    }
+
+    pub fn paint(&self, color: Color, text: &str) -> String {
+        if self.color { format!("\u{1b}[{}m{text}\u{1b}[0m", color.code()) } else { text.to_owned() }
+    }
+
+    /// Bars on a terminal, plain lines otherwise, nothing when quiet.
+    pub fn progress(&self) -> Arc<dyn Progress> {
+        if self.quiet {
+            return Arc::new(Silent);
+        }
+        let bars = std::io::stderr().is_terminal();
+        Arc::new(Shown { bars, bar: Mutex::new(None) })
+    }
+}
+
+/// `{"error": {…}}`: what stdout shows when no run started.
+pub fn error_json(error: &Error) -> serde_json::Value {
+    let (kind, message, remedy) = (error.kind(), error.to_string(), error.remedy());
+    serde_json::json!({ "error": { "kind": kind, "message": message, "remedy": remedy } })
+}
+
+fn line(text: &str) {
+    let mut out = std::io::stdout().lock();
+    // A closed pipe (`trueup runs | head`) is the reader's choice, not an error of ours.
+    drop(out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush()));
+}
+
+#[derive(Debug, Clone, Copy)]
+pub enum Color {
+    Red,
+    Green,
+    Yellow,
+    Dim,
+    Bold,
+}
+
+impl Color {
+    fn code(self) -> u8 {
+        match self {
+            Color::Red => 31,
+            Color::Green => 32,
+            Color::Yellow => 33,
+            Color::Dim => 2,
+            Color::Bold => 1,
+        }
+    }
+}
+
+struct Shown {
+    bars: bool,
+    bar: Mutex<Option<ProgressBar>>,
+}
+
+impl Progress for Shown {
+    fn step(&self, pipeline: &str, name: &'static str, items: Option<u64>) {
+        if !self.bars {
+            match items {
+                Some(0) => {}
+                Some(items) => eprintln!("{pipeline}: {name} {items}"),
+                None => eprintln!("{pipeline}: {name}"),
+            }
+            return;
+        }
+        let bar = match items {
+            Some(items) => ProgressBar::new(items).with_style(style("{prefix} {msg} {wide_bar} {pos}/{len} {eta}")),
+            None => ProgressBar::new_spinner().with_style(style("{spinner} {prefix} {msg}")),
+        };
+        bar.set_prefix(pipeline.to_owned());
+        bar.set_message(name);
+        bar.enable_steady_tick(TICK);
+        if let Ok(mut shown) = self.bar.lock()
+            && let Some(old) = shown.replace(bar)
+        {
+            old.finish_and_clear();
+        }
+    }
+
+    fn advance(&self, items: u64) {
+        if let Ok(shown) = self.bar.lock()
+            && let Some(bar) = shown.as_ref()
+        {
+            bar.inc(items);
+        }
+    }
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        if let Ok(mut shown) = self.bar.lock()
+            && let Some(bar) = shown.take()
+        {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// Often enough to look alive.
+const TICK: Duration = Duration::from_millis(120);
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
+/// Rows as columns, padded to the widest cell, by characters.
+pub fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+    let mut text = String::new();
+    for row in rows {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| {
+            format!("{cell}{}", " ".repeat(width.saturating_sub(cell.chars().count())))
+        });
+        text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// "1 key", "2 keys".
+pub fn count(number: u64, noun: &str) -> String {
+    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
+}

@@ -1,0 +1,148 @@
+//! `trueup plan`: what a sync would do. Writes nothing, not even its own state.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde::Serialize;
+
+use super::desk::Desk;
+use super::output::{Color, Output, count};
+use crate::error::{Error, Kind, Result, from_io};
+use crate::pipeline::Ask;
+use crate::pipeline::preview::Preview;
+use crate::pipeline::seal::Sealed;
+use crate::store::Access;
+
+#[derive(Args)]
+pub struct Plan {
+    /// Pipelines to look at; all enabled ones when none is named
+    pipelines: Vec<String>,
+    /// Only this key
+    #[arg(long, value_name = "KEY")]
+    only: Option<String>,
+    /// Read everything, whatever the cursors say
+    #[arg(long)]
+    full: bool,
+    /// Write a sealed plan, for `trueup sync --plan FILE`
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+#[derive(Serialize)]
+struct Plans {
+    plans: Vec<Preview>,
+}
+
+impl Plan {
+    pub fn of(pipelines: Vec<String>, only: Option<String>, full: bool) -> Self {
+        Plan { pipelines, only, full, out: None }
+    }
+
+    pub async fn run(self, desk: &Desk) -> Result<u8> {
+        let config = desk.config()?;
+        let chosen = desk.chosen(&config, &self.pipelines)?;
+        if self.out.is_some() && chosen.len() != 1 {
+            return Err(Error::new(Kind::Config, "a sealed plan is for one pipeline")
+                .remedy_is("Name it: `trueup plan PIPELINE --out FILE`."));
+        }
+        let memory = desk.memory(&config, Access::Read).await?;
+        let mut plans = Plans { plans: Vec::new() };
+        for spec in chosen {
+            let line = desk.open(spec, &memory, Access::Read).await?;
+            let ask = Ask { only: self.only.clone(), full: self.full, ..Ask::plain("plan") };
+            plans.plans.push(line.preview(&ask).await?);
+            if let Some(file) = &self.out {
+                let sealed = line.seal(&ask, &spec.digest).await?;
+                write(file, &sealed)?;
+                desk.out.note(&format!("Sealed in {}; `trueup sync --plan {0}` applies it.", file.display()));
+            }
+        }
+        show(&desk.out, plans.plans);
+        Ok(0)
+    }
+}
+
+/// A plan that exists is not overwritten half: it is written beside and moved into place.
+fn write(file: &Path, sealed: &Sealed) -> Result<()> {
+    let doing = || format!("writing {}", file.display());
+    let text = serde_json::to_vec_pretty(sealed).map_err(|error| Error::bug("sealing a plan").caused_by(error))?;
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut draft = tempfile::NamedTempFile::new_in(folder).map_err(|error| from_io(error, doing()))?;
+    draft.write_all(&text).map_err(|error| from_io(error, doing()))?;
+    draft.persist(file).map_err(|error| from_io(error.error, doing()))?;
+    Ok(())
+}
+
+/// Plans as the result of a command.
+pub fn show(out: &Output, plans: Vec<Preview>) {
+    let plans = Plans { plans };
+    out.result(&plans, || plans.plans.iter().map(|plan| text(out, plan)).collect());
+}
+
+/// Keys shown of each kind; the rest are counted (all of them with --json).
+const SHOWN: usize = 20;
+
+fn text(out: &Output, plan: &Preview) -> String {
+    let mut text = format!("{} (plan {})\n", out.paint(Color::Bold, &plan.pipeline), plan.id);
+    let more = |text: &mut String, total: usize| {
+        if total > SHOWN {
+            text.push_str(&format!("  … and {} more\n", total - SHOWN));
+        }
+    };
+    for add in plan.add.iter().take(SHOWN) {
+        text.push_str(&format!("  {} {}\n", out.paint(Color::Green, "+"), add.key));
+    }
+    more(&mut text, plan.add.len());
+    for update in plan.update.iter().take(SHOWN) {
+        text.push_str(&format!("  {} {} ({})\n", out.paint(Color::Yellow, "~"), update.key, update.why));
+        for line in update.diff.iter().flat_map(|diff| diff.lines().skip(2)) {
+            let color = match line.as_bytes().first() {
+                Some(b'+') => Color::Green,
+                Some(b'-') => Color::Red,
+                _ => Color::Dim,
+            };
+            text.push_str(&format!("      {}\n", out.paint(color, line)));
+        }
+    }
+    more(&mut text, plan.update.len());
+    for delete in plan.delete.iter().take(SHOWN) {
+        text.push_str(&format!("  {} {}\n", out.paint(Color::Red, "-"), delete.key));
+    }
+    more(&mut text, plan.delete.len());
+    for held in plan.held.iter().take(SHOWN) {
+        text.push_str(&format!("  {} {} {} ({})\n", out.paint(Color::Yellow, "held"), held.change.name(), held.key, held.rule));
+    }
+    more(&mut text, plan.held.len());
+    for fault in &plan.failed {
+        let key = fault.key.as_deref().unwrap_or_default();
+        text.push_str(&format!("  {} {key}: {}\n", out.paint(Color::Red, "bad"), fault.message));
+    }
+    for scope in &plan.unproven {
+        text.push_str(&format!("  {} {}: {}\n", out.paint(Color::Red, "unproven"), scope.scope, scope.error));
+    }
+    for warning in &plan.warnings {
+        text.push_str(&format!("  {} {warning}\n", out.paint(Color::Yellow, "warning")));
+    }
+    text.push_str(&closing(plan));
+    text
+}
+
+fn closing(plan: &Preview) -> String {
+    let (adds, updates, deletes) = (plan.add.len() as u64, plan.update.len() as u64, plan.delete.len() as u64);
+    let mut line = format!(
+        "  {}, {}, {}; {} unchanged",
+        count(adds, "add"),
+        count(updates, "update"),
+        count(deletes, "delete"),
+        plan.unchanged
+    );
+    if !plan.held.is_empty() {
+        line.push_str(&format!("; {} held", plan.held.len()));
+    }
+    if plan.requests.made + plan.requests.to_come > 0 {
+        line.push_str(&format!("; {} made, {} to come", count(plan.requests.made, "request"), plan.requests.to_come));
+    }
+    line.push('\n');
+    line
+}

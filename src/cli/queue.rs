@@ -1,0 +1,181 @@
+//! `trueup queue`: follow-up work that waits.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use super::desk::Desk;
+use super::output::table;
+use crate::config::values;
+use crate::error::{Error, Kind, Result};
+use crate::queue::outside::{self, Filter};
+use crate::queue::{self, Placed, Summary, Task};
+use crate::store::Access;
+
+#[derive(Args)]
+pub struct Queue {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Args)]
+struct Which {
+    /// Only of this pipeline
+    #[arg(long)]
+    pipeline: Option<String>,
+    /// Only this follow-up, as `queue ls` names it
+    #[arg(long)]
+    then: Option<String>,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// What waits
+    Ls,
+    /// Attempt every open item once, whatever its back-off, and return
+    Work { pipelines: Vec<String> },
+    /// Take items under a lease, to do the work yourself
+    Take {
+        #[command(flatten)]
+        which: Which,
+        /// At most this many
+        #[arg(long, default_value_t = 1)]
+        limit: usize,
+        /// How long they are yours
+        #[arg(long, default_value = "5m")]
+        lease: String,
+    },
+    /// The work of a taken item is done
+    Done {
+        key: String,
+        #[command(flatten)]
+        which: Which,
+        /// The token `take` gave with it
+        #[arg(long)]
+        token: Option<u64>,
+    },
+    /// The work of a taken item failed
+    Fail {
+        key: String,
+        #[command(flatten)]
+        which: Which,
+        #[arg(long)]
+        token: Option<u64>,
+        /// Why
+        #[arg(long, default_value = "failed")]
+        error: String,
+    },
+}
+
+impl Queue {
+    /// `trueup queue work`.
+    pub fn work() -> Self {
+        Queue { verb: Verb::Work { pipelines: Vec::new() } }
+    }
+
+    pub async fn run(self, desk: &Desk) -> Result<u8> {
+        match self.verb {
+            Verb::Ls => ls(desk).await,
+            Verb::Work { pipelines } => work(desk, &pipelines).await,
+            Verb::Take { which, limit, lease } => take(desk, which, limit, &lease).await,
+            Verb::Done { key, which, token } => {
+                let state = desk.memory(&desk.config()?, Access::Write).await?.state;
+                let done = outside::done(&state, &filter(which, Some(key)), token).await?;
+                desk.out.result(&shown(&done), || format!("{} is done.", done.what.key));
+                Ok(0)
+            }
+            Verb::Fail { key, which, token, error } => {
+                let state = desk.memory(&desk.config()?, Access::Write).await?.state;
+                let clock = desk.clock.as_ref();
+                let failed = outside::fail(&state, clock, &filter(which, Some(key)), token, &error).await?;
+                let text = format!("{} failed {} times.", failed.what.key, failed.what.attempts);
+                desk.out.result(&shown(&failed), || text);
+                Ok(0)
+            }
+        }
+    }
+}
+
+fn filter(which: Which, key: Option<String>) -> Filter {
+    Filter { pipeline: which.pipeline, then: which.then, key }
+}
+
+async fn ls(desk: &Desk) -> Result<u8> {
+    let config = desk.config()?;
+    let state = desk.memory(&config, Access::Read).await?.state;
+    let waiting = queue::waiting(&state).await?;
+    let all: Vec<Value> = waiting.iter().map(shown).collect();
+    desk.out.result(&json!({ "queue": all }), || text(&waiting));
+    Ok(0)
+}
+
+fn shown(one: &Placed<Task>) -> Value {
+    let task = &one.what;
+    json!({
+        "key": task.key,
+        "pipeline": one.pipeline,
+        "then": one.then,
+        "state": task.state(),
+        "attempts": task.attempts,
+        "error": task.error.as_ref().map(|fault| &fault.message),
+        "change": task.change,
+        "created": task.created,
+        "token": task.fence,
+    })
+}
+
+fn text(waiting: &[Placed<Task>]) -> String {
+    if waiting.is_empty() {
+        return "Nothing waits.".into();
+    }
+    let head = ["KEY", "PIPELINE", "THEN", "STATE", "ATTEMPTS", "ERROR"];
+    let mut rows: Vec<Vec<String>> = vec![head.iter().map(ToString::to_string).collect()];
+    for one in waiting {
+        let task = &one.what;
+        let error = task.error.as_ref().map(|fault| fault.message.clone()).unwrap_or_default();
+        rows.push(vec![
+            task.key.clone(),
+            one.pipeline.clone(),
+            one.then.clone(),
+            task.state().into(),
+            task.attempts.to_string(),
+            error,
+        ]);
+    }
+    table(&rows)
+}
+
+/// Work on the queues of these pipelines, or of all.
+async fn work(desk: &Desk, names: &[String]) -> Result<u8> {
+    let summary = attempt(desk, names).await?;
+    desk.out.result(&summary, || {
+        format!("{} done, {} failed, {} new dead letters", summary.done, summary.failed, summary.dead)
+    });
+    for fault in &summary.paused {
+        desk.out.note(&format!("{} waits: {}", fault.scope.as_deref().unwrap_or_default(), fault.message));
+    }
+    Ok(if summary.dead > 0 || summary.failed > 0 || !summary.paused.is_empty() { 3 } else { 0 })
+}
+
+pub async fn attempt(desk: &Desk, names: &[String]) -> Result<Summary> {
+    let config = desk.config()?;
+    let memory = desk.memory(&config, Access::Write).await?;
+    let mut summary = Summary::default();
+    for spec in desk.chosen(&config, names)? {
+        let line = desk.open(spec, &memory, Access::Write).await?;
+        summary.add(line.worker().once().await?);
+    }
+    Ok(summary)
+}
+
+async fn take(desk: &Desk, which: Which, limit: usize, lease: &str) -> Result<u8> {
+    let lease: Duration = values::duration(lease)
+        .ok_or_else(|| Error::new(Kind::Config, format!("--lease {lease} is no duration")).remedy_is("For example 5m."))?;
+    let config = desk.config()?;
+    let state = desk.memory(&config, Access::Write).await?.state;
+    let taken = outside::take(&state, desk.clock.as_ref(), &filter(which, None), limit, lease).await?;
+    let all: Vec<Value> = taken.iter().map(shown).collect();
+    desk.out.result(&json!({ "queue": all }), || text(&taken));
+    Ok(0)
+}

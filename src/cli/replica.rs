@@ -1,0 +1,153 @@
+//! `trueup replica`: an etcd prefix and PostgreSQL, kept in step both ways.
+
+use clap::{Args, Subcommand, ValueEnum};
+use serde::Serialize;
+use serde_json::json;
+use tokio::sync::watch;
+
+use super::desk::Desk;
+use crate::config::{self, Config, Conflict};
+use crate::error::{Error, Kind, Result};
+use crate::etcd::EtcdPlace;
+use crate::postgres::PostgresPlace;
+use crate::replica::{ConflictRule, Replica as Engine, ReplicaSpec, Winner};
+
+#[derive(Args)]
+pub struct Replica {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Install or upgrade the SQL schema
+    Init { name: String },
+    /// Keep both sides in step until stopped; a second instance stands by
+    Run { name: String },
+    /// Lag, rates, pending, conflicts, failed
+    Status { name: String },
+    /// Writes that wait for a person
+    Conflicts { name: String },
+    /// Decide a held conflict
+    Resolve {
+        name: String,
+        id: i64,
+        /// Whose value stays
+        #[arg(value_enum)]
+        winner: Side,
+    },
+    /// Take a fresh snapshot after the etcd cluster was replaced or restored
+    Resync { name: String },
+    /// Compare both sides
+    Audit {
+        name: String,
+        /// Put PostgreSQL right where it differs
+        #[arg(long)]
+        repair: bool,
+    },
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Side {
+    Etcd,
+    Postgres,
+}
+
+impl Replica {
+    pub async fn run(self, desk: &Desk) -> Result<u8> {
+        let config = desk.config()?;
+        let name = self.verb.name();
+        let engine = Engine::new(spec(&config, name)?, desk.clock.clone())?;
+        match self.verb {
+            Verb::Init { .. } => show(desk, &engine.init().await?),
+            Verb::Run { .. } => return Box::pin(run(desk, &engine)).await,
+            Verb::Status { .. } => show(desk, &engine.status().await?),
+            Verb::Conflicts { .. } => show(desk, &json!({ "conflicts": engine.conflicts().await? })),
+            Verb::Resolve { id, winner, .. } => {
+                let winner = match winner {
+                    Side::Etcd => Winner::Etcd,
+                    Side::Postgres => Winner::Postgres,
+                };
+                show(desk, &engine.resolve(id, winner).await?);
+            }
+            Verb::Resync { .. } => show(desk, &engine.resync().await?),
+            Verb::Audit { repair, .. } => {
+                let report = engine.audit(repair).await?;
+                let clean = report.drift.len() <= report.healed;
+                show(desk, &report);
+                return Ok(if clean { 0 } else { 3 });
+            }
+        }
+        Ok(0)
+    }
+}
+
+impl Verb {
+    fn name(&self) -> &str {
+        match self {
+            Verb::Init { name }
+            | Verb::Run { name }
+            | Verb::Status { name }
+            | Verb::Conflicts { name }
+            | Verb::Resolve { name, .. }
+            | Verb::Resync { name }
+            | Verb::Audit { name, .. } => name,
+        }
+    }
+}
+
+/// Reports are small: as JSON, or the same laid out for reading.
+fn show<T: Serialize>(desk: &Desk, report: &T) {
+    desk.out.result(report, || serde_json::to_string_pretty(report).unwrap_or_default());
+}
+
+/// Run until a signal asks to stop: what is in flight is drained first.
+async fn run(desk: &Desk, engine: &Engine) -> Result<u8> {
+    let (stop, stopped) = watch::channel(false);
+    let out = desk.out;
+    tokio::spawn(async move {
+        let Ok(mut term) = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) else { return };
+        loop {
+            tokio::select! {
+                _ = term.recv() => {}
+                heard = tokio::signal::ctrl_c() => if heard.is_err() { return },
+            }
+            if *stop.borrow() {
+                std::process::exit(130);
+            }
+            out.note("Stopping after what is in flight; once more to stop at once.");
+            stop.send_replace(true);
+        }
+    });
+    show(desk, &Box::pin(engine.run(stopped)).await?);
+    Ok(0)
+}
+
+/// From the config's words to the replica's own.
+fn spec(config: &Config, name: &str) -> Result<ReplicaSpec> {
+    let replica = config.replicas.get(name).ok_or_else(|| {
+        let names = config.replicas.keys().map(String::as_str);
+        let hint = config::suggestion(name, names.clone());
+        let known: Vec<&str> = names.collect();
+        Error::new(Kind::Config, format!("there is no replica {name}{hint}"))
+            .remedy_is(format!("Replicas in the config: {}.", known.join(", ")))
+    })?;
+    let mut spec = ReplicaSpec::new(name, replica.etcd.expose(), replica.postgres.expose())?;
+    spec.etcd = EtcdPlace::parse(replica.etcd.expose())?;
+    spec.postgres = PostgresPlace::parse(replica.postgres.expose())?;
+    spec.etcd_password.clone_from(&replica.etcd_password);
+    spec.postgres_password.clone_from(&replica.postgres_password);
+    spec.conflict = match replica.conflict {
+        Conflict::EtcdWins => ConflictRule::EtcdWins,
+        Conflict::PostgresWins => ConflictRule::PostgresWins,
+        Conflict::Hold => ConflictRule::Hold,
+    };
+    spec.schema = replica.schema.clone().unwrap_or(spec.schema);
+    spec.poll = replica.poll.unwrap_or(spec.poll);
+    spec.marker = replica.marker.clone().unwrap_or(spec.marker);
+    spec.max_attempts = replica.max_attempts.unwrap_or(spec.max_attempts);
+    spec.keep_history = replica.keep_history;
+    spec.keep_wal = replica.keep_wal;
+    spec.check()?;
+    Ok(spec)
+}

@@ -1,0 +1,186 @@
+//! `trueup sync`: one pass of each pipeline.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde::Serialize;
+
+use super::desk::Desk;
+use super::output::{Color, Output, count};
+use crate::error::{Error, Fault, Result, from_io};
+use crate::pipeline::Ask;
+use crate::pipeline::seal::Sealed;
+use crate::state::report::gravest;
+use crate::state::{Report, Status};
+use crate::store::Access;
+
+#[derive(Args)]
+pub struct Sync {
+    /// Pipelines to run; all enabled ones when none is named
+    pipelines: Vec<String>,
+    /// Only this key
+    #[arg(long, value_name = "KEY")]
+    only: Option<String>,
+    /// Read everything, whatever the cursors say
+    #[arg(long)]
+    full: bool,
+    /// Show what would be done, as `plan` does; writes nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Apply exactly this sealed plan, or refuse it
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["only", "dry_run", "pipelines"])]
+    plan: Option<PathBuf>,
+}
+
+/// What `--json` shows of runs.
+#[derive(Serialize)]
+pub struct Runs {
+    pub runs: Vec<Report>,
+    /// Pipelines that could not even start.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_started: Vec<NotStarted>,
+}
+
+#[derive(Serialize)]
+pub struct NotStarted {
+    pub pipeline: String,
+    #[serde(flatten)]
+    pub fault: Fault,
+}
+
+impl Sync {
+    /// Everything that is due, as `trueup sync` alone does it.
+    pub fn all() -> Self {
+        Sync { pipelines: Vec::new(), only: None, full: false, dry_run: false, plan: None }
+    }
+
+    pub async fn run(self, desk: &Desk) -> Result<u8> {
+        if self.dry_run {
+            return super::plan::Plan::of(self.pipelines, self.only, self.full).run(desk).await;
+        }
+        if let Some(file) = &self.plan {
+            return sealed(desk, file, self.full).await;
+        }
+        let config = desk.config()?;
+        let chosen = desk.chosen(&config, &self.pipelines)?;
+        let memory = desk.memory(&config, Access::Write).await?;
+        let ask = desk.ask("manual");
+        let ask = Ask { only: self.only, full: self.full, ..ask };
+        let mut runs = Runs { runs: Vec::new(), not_started: Vec::new() };
+        let mut codes = Vec::new();
+        let mut first_error = None;
+        for spec in chosen {
+            let ran = async { desk.open(spec, &memory, Access::Write).await?.run(&ask).await };
+            match ran.await {
+                Ok(report) => {
+                    codes.push(report.exit_code());
+                    runs.runs.push(report);
+                }
+                Err(error) => {
+                    codes.push(error.kind().exit_code());
+                    runs.not_started.push(NotStarted { pipeline: spec.name.clone(), fault: Fault::of(&error) });
+                    first_error.get_or_insert(error);
+                }
+            }
+            if ask.stop.is_set() {
+                break;
+            }
+        }
+        drop(ask);
+        finish(desk, &runs, first_error, codes)
+    }
+}
+
+/// Apply a sealed plan.
+async fn sealed(desk: &Desk, file: &Path, full: bool) -> Result<u8> {
+    let text = std::fs::read_to_string(file).map_err(|error| from_io(error, format!("reading {}", file.display())))?;
+    let plan = Sealed::parse(&text)?;
+    let config = desk.config()?;
+    let spec = super::desk::pipeline(&config, &plan.pipeline)?;
+    let memory = desk.memory(&config, Access::Write).await?;
+    let line = desk.open(spec, &memory, Access::Write).await?;
+    let ask = Ask { full, ..desk.ask("plan") };
+    let report = line.run_sealed(plan, ask, &spec.digest).await?;
+    Ok(show_one(&desk.out, report))
+}
+
+/// Once a run started, its report is the result; an error is the result only when none did.
+fn finish(desk: &Desk, runs: &Runs, error: Option<Error>, codes: Vec<u8>) -> Result<u8> {
+    if let (true, Some(error)) = (runs.runs.is_empty(), error) {
+        return Err(error);
+    }
+    for failed in &runs.not_started {
+        desk.out.note(&format!("{}: {}", failed.pipeline, failed.fault.message));
+        desk.out.note(&format!("  what to do: {}", failed.fault.remedy));
+    }
+    show(&desk.out, runs);
+    Ok(gravest(codes))
+}
+
+/// Show one report as the result of a command.
+pub fn show_one(out: &Output, report: Report) -> u8 {
+    let code = report.exit_code();
+    show(out, &Runs { runs: vec![report], not_started: Vec::new() });
+    code
+}
+
+fn show(out: &Output, runs: &Runs) {
+    for report in &runs.runs {
+        tell_troubles(out, report);
+    }
+    out.result(runs, || runs.runs.iter().map(|report| summary(out, report)).collect());
+}
+
+/// Errors and warnings go to stderr, each with its remedy, the first few in full.
+fn tell_troubles(out: &Output, report: &Report) {
+    const SHOWN: usize = 20;
+    for fault in report.errors.iter().take(SHOWN) {
+        let place = fault.key.as_deref().or(fault.scope.as_deref()).map(|at| format!(" {at}:")).unwrap_or_default();
+        out.note(&format!("{} {}:{place} {}", out.paint(Color::Red, "error"), report.pipeline, fault.message));
+        out.note(&format!("  what to do: {}", fault.remedy));
+    }
+    let more = report.errors.len().saturating_sub(SHOWN) as u64 + report.errors_omitted;
+    if more > 0 {
+        out.note(&format!("  … and {} (all of them with --json)", count(more, "more error")));
+    }
+    for warning in report.warnings.iter().take(SHOWN) {
+        out.note(&format!("{} {}: {warning}", out.paint(Color::Yellow, "warning"), report.pipeline));
+    }
+}
+
+/// A run in a few lines: what happened, what is left for a person.
+pub fn summary(out: &Output, report: &Report) -> String {
+    let counts = &report.counts;
+    let color = match report.status {
+        Status::Ok => Color::Green,
+        Status::Held | Status::Partial | Status::Running => Color::Yellow,
+        Status::Failed | Status::Canceled => Color::Red,
+    };
+    let named = [
+        ("added", counts.added),
+        ("updated", counts.updated),
+        ("deleted", counts.deleted),
+        ("unchanged", counts.unchanged),
+        ("skipped", counts.skipped),
+        ("missing", counts.missing),
+        ("failed", counts.failed),
+        ("held", counts.held),
+        ("unproven", counts.unproven),
+    ];
+    let always = ["added", "updated", "deleted", "unchanged"];
+    let shown = named.iter().filter(|(name, number)| *number > 0 || always.contains(name));
+    let shown: Vec<String> = shown.map(|(name, number)| format!("{number} {name}")).collect();
+    let status = out.paint(color, report.status.name());
+    let mut text = format!("{}: {status} · {} · run {}\n", report.pipeline, shown.join(", "), report.id);
+    if counts.held > 0 {
+        let plan = report.plan.as_deref().unwrap_or("PLAN");
+        let by = &counts.held_by;
+        let kinds = [("add", by.add), ("update", by.update), ("delete", by.delete)];
+        let kinds: Vec<String> = kinds.iter().filter(|kind| kind.1 > 0).map(|(kind, n)| count(*n, kind)).collect();
+        text.push_str(&format!(
+            "  held: {} · `trueup held` shows them, `trueup approve {plan}` applies, `trueup reject {plan}` drops them\n",
+            kinds.join(", ")
+        ));
+    }
+    text
+}

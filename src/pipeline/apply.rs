@@ -1,0 +1,421 @@
+//! Applying a plan, batch by batch. Each batch is intended in state before it is written to the store and settled
+//! in state after; settling one batch and intending the next share a transaction, and run beside the write in
+//! between. This is the only place that writes to a target.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use super::decide::count_held;
+use super::plan::{Reader, Steps};
+use super::prepare::{Prepare, Ready, Settled, Write};
+use super::settle::{self, Arrived};
+use super::{Ask, Pipeline};
+use crate::error::{Error, Fault, Kind, Result};
+use crate::retry::{self, Patience, Verdict};
+use crate::shape::Existing;
+use crate::state::held::HeldItem;
+use crate::state::journal::{Change, Late, OpenBatch};
+use crate::state::{Report, item, keys};
+use crate::store::{Item, Mode, Outcome};
+
+/// What applying found out beyond the report's counts.
+#[derive(Default)]
+pub struct Applied {
+    /// Conflicts met on the way, to be held.
+    pub held: Vec<HeldItem>,
+    pub failed_scopes: Vec<String>,
+    /// Entries found unusable.
+    pub parked: HashSet<String>,
+    /// Bytes of journal written, for retention.
+    pub journal_bytes: u64,
+}
+
+/// A batch whose intents are (about to be) in state.
+struct Batch {
+    number: u32,
+    writes: Vec<Write>,
+    /// State items that need no write to the store.
+    aside: Vec<Item>,
+}
+
+pub struct Applier<'a, P> {
+    pub line: &'a Pipeline,
+    pub ask: &'a Ask,
+    pub preparer: P,
+    pub report: &'a mut Report,
+    pub applied: Applied,
+    next_number: u32,
+    size: usize,
+}
+
+impl<'a, P: Prepare> Applier<'a, P> {
+    pub fn new(line: &'a Pipeline, ask: &'a Ask, preparer: P, report: &'a mut Report) -> Self {
+        // A batch's settlement and the next one's intents must fit one atomic write of the state.
+        // A record that moves has follow-ups at both its keys.
+        let items_each = 5 + 4 * line.then.len();
+        let by_state = line.state.store().caps().atomic_max.saturating_sub(8) / items_each;
+        let caps = line.store.caps();
+        // Where a request is counted against a limit, as much as it takes goes into one.
+        let most = if caps.strong_read { BATCH_MAX } else { caps.bulk_max };
+        let size = line.batch.unwrap_or_else(|| caps.bulk_max.min(most)).clamp(1, by_state.max(1));
+        Applier { line, ask, preparer, report, applied: Applied::default(), next_number: 0, size }
+    }
+
+    /// Puts before deletes: what moves is never gone in between.
+    pub async fn all(&mut self, steps: &mut Steps) -> Result<()> {
+        self.phase(steps.read()?, |step| !P::is_delete(step)).await?;
+        self.phase(steps.read()?, |step| P::is_delete(step)).await
+    }
+
+    /// Three things at once: the store writes batch *k*, the state settles *k−1* and intends *k+1*, and *k+2* is
+    /// rendered.
+    async fn phase(&mut self, mut steps: Reader<'_, P::Step>, belongs: impl Fn(&P::Step) -> bool) -> Result<()> {
+        let mut settled: Vec<Item> = Vec::new();
+        let mut current = self.prepare(&mut steps, &belongs).await?;
+        if let Some(first) = &current {
+            self.commit(self.intend(first)?).await?;
+        }
+        let mut next = self.prepare(&mut steps, &belongs).await?;
+        while let Some(batch) = current {
+            let mut state_items = std::mem::take(&mut settled);
+            if let Some(next) = &next {
+                state_items.extend(self.intend(next)?);
+            }
+            let taken = self.take(&mut steps, &belongs)?;
+            let number = self.next_number;
+            let (written, committed, ready) = tokio::join!(
+                write(self.line, &batch.writes),
+                self.line.state.commit(state_items),
+                self.preparer.batch(number, taken.unwrap_or_default()),
+            );
+            let outcome = self.tally(&batch, written)?;
+            settled = outcome;
+            if let Err(error) = committed.and(ready.as_ref().map(drop).map_err(copy)) {
+                // Keep what is known before giving up: the store has this batch.
+                self.line.state.commit(settled).await?;
+                return Err(error);
+            }
+            if let Some(error) = self.stopped() {
+                self.line.state.commit(settled).await?;
+                return self.hand_back(next, error).await;
+            }
+            current = next;
+            next = self.sort_out(ready?)?;
+        }
+        self.commit(settled).await
+    }
+
+    async fn commit(&mut self, items: Vec<Item>) -> Result<()> {
+        self.line.state.commit(items).await
+    }
+
+    /// The batch after this one was intended but will not be written: say so, so that nobody looks for it.
+    async fn hand_back(&mut self, next: Option<Batch>, error: Error) -> Result<()> {
+        if let Some(next) = next {
+            let exceptions: Vec<(u32, Late)> = (0u32..).zip(&next.writes).map(|(i, _)| (i, Late::Dropped)).collect();
+            let run = &self.report.id;
+            let mut items = vec![item(keys::outcomes(&self.line.name, run, next.number), &exceptions)?];
+            items.push(Item::delete(keys::open_batch(&self.line.name, run, next.number)));
+            self.line.state.commit(items).await?;
+        }
+        Err(error)
+    }
+
+    fn stopped(&self) -> Option<Error> {
+        if let Some(kind) = self.report.cause {
+            return Some(Error::new(kind, "the store could not be written"));
+        }
+        self.ask.stop.is_set().then(|| Error::new(Kind::Canceled, "stopped by request"))
+    }
+
+    fn take(&mut self, steps: &mut Reader<'_, P::Step>, belongs: impl Fn(&P::Step) -> bool) -> Result<Option<Vec<P::Step>>> {
+        let mut taken = Vec::new();
+        let mut bytes = 0;
+        for step in steps.by_ref() {
+            let step = step?;
+            if belongs(&step) {
+                bytes += P::bytes(&step);
+                taken.push(step);
+                if taken.len() == self.size || bytes >= BATCH_BYTES_MAX {
+                    break;
+                }
+            }
+        }
+        Ok((!taken.is_empty()).then_some(taken))
+    }
+
+    async fn prepare(&mut self, steps: &mut Reader<'_, P::Step>, belongs: impl Fn(&P::Step) -> bool) -> Result<Option<Batch>> {
+        let Some(taken) = self.take(steps, belongs)? else { return Ok(None) };
+        let ready = self.preparer.batch(self.next_number, taken).await?;
+        self.sort_out(ready)
+    }
+
+    /// Count what is settled without a write; the rest becomes a batch.
+    fn sort_out(&mut self, ready: Vec<Ready>) -> Result<Option<Batch>> {
+        if ready.is_empty() {
+            return Ok(None);
+        }
+        let mut batch = Batch { number: self.next_number, writes: Vec::new(), aside: Vec::new() };
+        self.next_number += 1;
+        for one in ready {
+            match one {
+                Ready::Write(write) => batch.writes.push(*write),
+                Ready::Settled { scope, how, items, note } => {
+                    if let Some(note) = note {
+                        self.report.warn(note);
+                    }
+                    batch.aside.extend(items);
+                    self.report.count(&scope, |counts| match how {
+                        Settled::Unchanged => counts.unchanged += 1,
+                        Settled::Skipped => counts.skipped += 1,
+                        Settled::Missing => counts.missing += 1,
+                    });
+                }
+                Ready::Parked { entry, parked } => {
+                    self.report.warn(format!("{entry}: {}", parked.why));
+                    self.report.count(&parked.scope, |counts| counts.skipped += 1);
+                    batch.aside.push(item(keys::parked_item(&self.line.name, &entry), &parked)?);
+                    self.applied.parked.insert(entry);
+                }
+                Ready::Failed { scope, scanned, fault } => self.fail(&scope, scanned, fault),
+                Ready::Held(held) => self.hold(held),
+                Ready::Remark(text) => self.report.warn(text),
+            }
+        }
+        Ok(Some(batch))
+    }
+
+    /// What is absent at the source was not scanned there: it brings its own scan along.
+    fn fail(&mut self, scope: &str, scanned: bool, fault: Fault) {
+        self.report.error(fault);
+        self.report.count(scope, |counts| {
+            counts.scanned += u64::from(!scanned);
+            counts.failed += 1;
+        });
+        self.applied.failed_scopes.push(scope.to_owned());
+    }
+
+    fn hold(&mut self, held: HeldItem) {
+        count_held(self.report, &held, false);
+        self.applied.held.push(held);
+    }
+
+    /// State items that announce a batch.
+    fn intend(&self, batch: &Batch) -> Result<Vec<Item>> {
+        let mut items = batch.aside.clone();
+        if batch.writes.is_empty() {
+            return Ok(items);
+        }
+        let (pipeline, run) = (&self.line.name, &self.report.id);
+        items.extend(batch.writes.iter().flat_map(|write| [write.blob.clone(), write.body.clone()]).flatten());
+        dedup_by_key(&mut items);
+        let intents: Vec<_> = batch.writes.iter().map(|write| &write.intent).collect();
+        items.push(item(keys::journal(pipeline, run, batch.number), &intents)?);
+        items.push(item(keys::open_batch(pipeline, run, batch.number), &OpenBatch { only: None })?);
+        // With every batch, so that the journal of a run that is cut off is found and forgotten one day.
+        items.push(item(keys::weight(pipeline, run), &self.applied.journal_bytes)?);
+        Ok(items)
+    }
+
+    /// Count the outcomes and say what state has to learn.
+    fn tally(&mut self, batch: &Batch, written: Written) -> Result<Vec<Item>> {
+        if batch.writes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut arrived = Arrived::new(self.line, &self.report.id, batch.number);
+        let half = half_moved(&batch.writes, &written.outcomes);
+        for (index, (write, outcome)) in (0u32..).zip(batch.writes.iter().zip(written.outcomes)) {
+            match outcome {
+                Ok(outcome) if write.intent.retire => self.tally_retired(index, write, &outcome, &mut arrived)?,
+                Err(_) if write.intent.retire => arrived.unknown(index),
+                Ok(outcome) => match half.get(&(index as usize)) {
+                    None => self.tally_one(index, write, outcome, written.retried, &mut arrived)?,
+                    // The baseline must go on naming the old key, or nobody would ever remove it.
+                    Some(fault) => {
+                        arrived.unknown(index);
+                        self.fail(&write.scope, true, fault.clone());
+                    }
+                },
+                Err(error) => {
+                    let fault = Fault::of(&error).at_key(write.intent.key());
+                    // Nobody knows whether it arrived: the intent stays open until the store is asked.
+                    if error.kind().is_systemic() { arrived.unknown(index) } else { arrived.failed(index, &fault) }
+                    self.fail(&write.scope, write.stamp.is_some(), fault);
+                }
+            }
+        }
+        if let Some(error) = written.given_up {
+            self.report.cause = Some(error.kind());
+        }
+        self.applied.journal_bytes += batch.writes.iter().map(settle::weight).sum::<u64>();
+        self.ask.progress.advance(batch.writes.len() as u64);
+        arrived.items()
+    }
+
+    fn tally_one(&mut self, index: u32, write: &Write, outcome: Outcome, retried: bool, arrived: &mut Arrived<'_>) -> Result<()> {
+        match outcome {
+            Outcome::Applied(version) => {
+                self.report.writes += 1;
+                self.count(write);
+                arrived.landed(write, version)
+            }
+            Outcome::AlreadySo(version) => {
+                // After a retry it was most likely we who made it so.
+                let ours = retried || write.stamp.is_none();
+                self.report.writes += u64::from(retried);
+                if ours {
+                    self.count(write);
+                } else {
+                    self.report.count(&write.scope, |counts| counts.unchanged += 1);
+                    arrived.already_so(index);
+                }
+                arrived.landed(write, version)
+            }
+            Outcome::Conflict(_) | Outcome::Untouched => {
+                arrived.conflict(index);
+                if write.intent.change == Change::Add && self.line.shape.existing() == Existing::Skip {
+                    // Somebody else was first, and what exists stays.
+                    self.report.count(&write.scope, |counts| counts.skipped += 1);
+                    return Ok(());
+                }
+                let rule = match write.intent.change {
+                    Change::Add => "foreign: the key holds something trueup did not write",
+                    Change::Update | Change::Delete => "changed in the store while this run was at work",
+                };
+                let foreign = write.intent.change == Change::Add;
+                self.hold(write.held(rule, foreign));
+                Ok(())
+            }
+        }
+    }
+
+    /// The old key of a record that moved; the record itself is counted at its new one.
+    fn tally_retired(&mut self, index: u32, write: &Write, outcome: &Outcome, arrived: &mut Arrived<'_>) -> Result<()> {
+        match outcome {
+            Outcome::Applied(_) => self.report.writes += 1,
+            Outcome::AlreadySo(_) => {}
+            Outcome::Conflict(_) => {
+                arrived.conflict(index);
+                self.report.warn(format!("{} was changed by somebody else and stays", write.intent.key()));
+                return Ok(());
+            }
+            Outcome::Untouched => {
+                arrived.dropped(index);
+                return Ok(());
+            }
+        }
+        arrived.landed(write, None)
+    }
+
+    fn count(&mut self, write: &Write) {
+        self.report.count(&write.scope, |counts| match write.intent.change {
+            Change::Add => counts.added += 1,
+            Change::Update if write.missing => counts.missing += 1,
+            Change::Update => counts.updated += 1,
+            Change::Delete => counts.deleted += 1,
+        });
+    }
+}
+
+/// Items per batch unless the store or the config say otherwise: large enough to share a commit, small enough that
+/// a crash repeats little.
+const BATCH_MAX: usize = 1_000;
+/// Bodies that the listing brought along are written in batches of about this size, whatever their number.
+const BATCH_BYTES_MAX: usize = 1 << 20;
+
+struct Written {
+    outcomes: Vec<Result<Outcome>>,
+    /// Some answers came only after a failed attempt.
+    retried: bool,
+    /// The store as a whole could not be written.
+    given_up: Option<Error>,
+}
+
+/// Write a batch. The old key of a record that moves goes only once the new one is there.
+async fn write(line: &Pipeline, writes: &[Write]) -> Written {
+    let (retired, rest): (Vec<usize>, Vec<usize>) = (0..writes.len()).partition(|&index| writes[index].intent.retire);
+    let mut written = attempt(line, writes, rest).await;
+    let has_place = |index: &usize| match put_before(writes, *index) {
+        Some(put) => written.outcomes[put].as_ref().is_ok_and(Outcome::landed),
+        None => true,
+    };
+    let (free, kept): (Vec<usize>, Vec<usize>) = retired.into_iter().partition(has_place);
+    for index in kept {
+        written.outcomes[index] = Ok(Outcome::Untouched);
+    }
+    if !free.is_empty() {
+        let mut second = attempt(line, writes, free.clone()).await;
+        for index in free {
+            std::mem::swap(&mut written.outcomes[index], &mut second.outcomes[index]);
+        }
+        written.given_up = written.given_up.or(second.given_up);
+    }
+    written
+}
+
+/// The write that puts a retired key's record at its new place, if it is one of this batch.
+fn put_before(writes: &[Write], retired: usize) -> Option<usize> {
+    let put = (0..retired).rev().find(|&index| !writes[index].intent.retire)?;
+    (writes[put].intent.identity == writes[retired].intent.identity).then_some(put)
+}
+
+/// Puts whose old key could not be removed, with the reason.
+fn half_moved(writes: &[Write], outcomes: &[Result<Outcome>]) -> HashMap<usize, Fault> {
+    let failed = outcomes.iter().enumerate().filter_map(|(index, outcome)| {
+        let error = outcome.as_ref().err().filter(|_| writes[index].intent.retire)?;
+        Some((put_before(writes, index)?, Fault::of(error).at_key(writes[index].intent.key())))
+    });
+    failed.collect()
+}
+
+/// Write some of a batch, repeating what failed in passing.
+async fn attempt(line: &Pipeline, writes: &[Write], mut open: Vec<usize>) -> Written {
+    let mut outcomes: Vec<Option<Result<Outcome>>> = writes.iter().map(|_| None).collect();
+    let mut attempt = 0;
+    let mut given_up = None;
+    while !open.is_empty() {
+        attempt += 1;
+        let items = open.iter().map(|&index| writes[index].item.clone()).collect();
+        let answers = match line.store.write(items, Mode::Each).await {
+            Ok(answers) => answers,
+            Err(error) => {
+                let answers = open.iter().map(|_| Err(copy(&error))).collect();
+                given_up = Some(error);
+                answers
+            }
+        };
+        let mut again = Vec::new();
+        let mut pause = None;
+        for (&index, answer) in open.iter().zip(answers) {
+            if let Err(error) = &answer
+                && let Verdict::Again { wait_ms } = retry::judge(&patience(line), attempt, error, line.clock.chance())
+            {
+                pause = pause.max(Some(wait_ms));
+                again.push(index);
+            }
+            outcomes[index] = Some(answer);
+        }
+        open = again;
+        if let (Some(wait_ms), false) = (pause, open.is_empty()) {
+            given_up = None;
+            line.clock.sleep(Duration::from_millis(wait_ms)).await;
+        }
+    }
+    let missing = || Err(Error::bug("a store gave no outcome for a write"));
+    let outcomes = outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(missing)).collect();
+    Written { outcomes, retried: attempt > 1, given_up }
+}
+
+fn patience(line: &Pipeline) -> Patience {
+    if line.store.caps().cheap_list { Patience::LOCAL } else { Patience::REQUEST }
+}
+
+/// Errors hold causes that cannot be cloned; kind, text and remedy can.
+fn copy(error: &Error) -> Error {
+    Error::from(&Fault::of(error))
+}
+
+fn dedup_by_key(items: &mut Vec<Item>) {
+    let mut seen = HashSet::new();
+    items.retain(|item| seen.insert(item.key.clone()));
+}

@@ -1,0 +1,424 @@
+//! From findings to a plan: bodies are compared where a version is only a hint, absence is weighed, the guard and
+//! people's decisions have their say. What is left is applied; the rest is held, and says by which rule.
+
+use std::collections::{HashMap, HashSet};
+
+use futures::stream::{self, StreamExt};
+
+use super::guard::{self, Holds, Population};
+use super::parked::Parked;
+use super::plan::{Action, PlanId, Seen, Step, Steps, Why};
+use super::read::Reading;
+use super::render;
+use super::scopes::{Absence, Scopes};
+use super::{Ask, Pipeline};
+use crate::error::Result;
+use crate::record::Fingerprint;
+use crate::shape::{Absent, Existing, Rendered};
+use crate::state::held::{Decision, HeldItem, Verdict};
+use crate::state::journal::Change;
+use crate::state::{Report, keys};
+use crate::store::StoreExt;
+
+/// What a pass will do, and what it leaves to a person.
+#[derive(Default)]
+pub struct Plan {
+    /// To be applied.
+    pub steps: Steps,
+    /// [`HeldItem`]s.
+    pub held: Steps,
+    pub adds: u64,
+    pub updates: u64,
+    pub deletes: u64,
+    pub scopes: Scopes,
+    pub known: u64,
+    pub void: Vec<String>,
+    pub shadowed: Vec<(String, String, String)>,
+    pub failed: Vec<String>,
+    /// What `approve` takes: over what is held, or over everything when nothing is.
+    pub id: String,
+}
+
+/// What people said earlier, and what the last pass held.
+pub struct Past {
+    pub decisions: HashMap<String, Decision>,
+    /// What an `approve` in progress has released.
+    pub approved: HashMap<String, HeldItem>,
+    /// Held by the last pass; what was not read again stays held.
+    pub held: Vec<HeldItem>,
+    held_identities: HashSet<String>,
+    held_updates: HashSet<String>,
+    /// Items present but unusable, by entry id.
+    pub parked: HashMap<String, Parked>,
+    parked_identities: HashSet<String>,
+    /// Keys of an older layout whose time is over.
+    pub expired: Vec<String>,
+}
+
+impl Past {
+    pub fn holds(&self, identity: &str) -> bool {
+        !self.held_identities.is_empty() && self.held_identities.contains(identity)
+    }
+
+}
+
+/// A person approved this very change.
+pub fn is_approved(approved: &HashMap<String, HeldItem>, step: &Step) -> bool {
+    let held = approved.get(&step.identity);
+    held.is_some_and(|held| Some(held.change) == step.change() && held.stamp == step.mark() && !held.foreign)
+}
+
+pub async fn decide(line: &Pipeline, ask: &Ask, past: &Past, reading: Reading, report: &mut Report) -> Result<Plan> {
+    let mut decider = Decider { line, ask, past, report, plan: Plan::default(), weighed: Steps::default(), gone: HashSet::new(), population: Population::default() };
+    decider.population.known = reading.known;
+    decider.run(reading).await
+}
+
+struct Decider<'a> {
+    line: &'a Pipeline,
+    ask: &'a Ask,
+    past: &'a Past,
+    report: &'a mut Report,
+    plan: Plan,
+    /// Steps that are real changes, before the guard.
+    weighed: Steps,
+    /// Identities the source itself says were removed.
+    gone: HashSet<String>,
+    population: Population,
+}
+
+impl Decider<'_> {
+    async fn run(mut self, mut reading: Reading) -> Result<Plan> {
+        self.weigh_sighted(&mut reading.steps).await?;
+        self.weigh_unseen(&mut reading.unseen, &reading.scopes)?;
+        self.keep_what_was_not_read(&reading)?;
+        let holds = guard::judge(&self.line.guard, self.population);
+        self.divide(&holds)?;
+        self.expire().await?;
+        self.let_older_go().await?;
+        super::finish::report_broken(&reading.scopes, self.report);
+        self.plan.known = reading.known;
+        self.plan.scopes = reading.scopes;
+        self.plan.void.append(&mut reading.void);
+        self.plan.shadowed = reading.shadowed;
+        self.plan.failed = reading.failed;
+        self.plan.id = self.plan_id()?;
+        Ok(self.plan)
+    }
+
+    /// Steps in order; bodies that must be compared are read several at a time.
+    async fn weigh_sighted(&mut self, steps: &mut Steps) -> Result<()> {
+        let line = self.line;
+        let past = self.past;
+        let weighed = stream::iter(steps.read::<Step>()?)
+            .map(|step| async move { weigh(line, past, step?).await })
+            .buffered(line.concurrency);
+        let mut weighed = std::pin::pin!(weighed);
+        while let Some(result) = weighed.next().await {
+            let (step, foreign) = result?;
+            if step.entry.is_none() {
+                self.gone.insert(step.identity.clone());
+                self.absent(step)?;
+            } else if foreign {
+                self.hold(&step, "foreign: the key holds something trueup did not write", true)?;
+            } else {
+                self.consider(step)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn weigh_unseen(&mut self, unseen: &mut Steps, scopes: &Scopes) -> Result<()> {
+        let orphans = super::orphans::gone_with_their_owner(self.line, unseen, scopes, &self.gone)?;
+        for step in unseen.read::<Step>()? {
+            let step = step?;
+            let absence = if orphans.contains(&step.identity) { Absence::Proven } else { scopes.absence(&step.scope) };
+            match absence {
+                Absence::Proven => self.absent(step)?,
+                Absence::StillThere => self.still_there(&step),
+                Absence::Unknown => {}
+            }
+        }
+        self.gone.extend(orphans);
+        Ok(())
+    }
+
+    fn absent(&mut self, mut step: Step) -> Result<()> {
+        let Some((_, base)) = step.base()? else { return Ok(()) };
+        match self.line.shape.absent(&base.prior(&step.identity), None, self.line.clock.now()) {
+            Absent::Delete => self.consider(step),
+            Absent::Put(_) => {
+                step.action = Action::Change(Change::Update, Why::Absent);
+                self.consider(step)
+            }
+            // Gone from the source and kept: said again on every run, for as long as it is so.
+            Absent::Keep => {
+                self.report.count(&step.scope, |counts| counts.missing += 1);
+                Ok(())
+            }
+        }
+    }
+
+    /// Not read because its scope did not change: it counts as before.
+    fn still_there(&mut self, step: &Step) {
+        if self.past.held_updates.contains(&step.identity) {
+            return; // counted with what stays held
+        }
+        let parked = self.past.parked_identities.contains(&step.identity);
+        self.report.count(&step.scope, |counts| {
+            counts.scanned += 1;
+            if parked { counts.skipped += 1 } else { counts.unchanged += 1 }
+        });
+    }
+
+    /// What was held or parked in a scope that was not read again stays so, and is said again.
+    fn keep_what_was_not_read(&mut self, reading: &Reading) -> Result<()> {
+        let scopes = &reading.scopes;
+        if self.ask.only.is_some() {
+            return Ok(());
+        }
+        for held in &self.past.held {
+            let decided = reading.met.contains(&held.identity) || self.gone.contains(&held.identity);
+            if !scopes.was_read(&held.scope) && !decided {
+                count_held(self.report, held, true);
+                self.plan.held.push(held)?;
+            }
+        }
+        for (entry, parked) in &self.past.parked {
+            if !scopes.was_read(&parked.scope) {
+                self.report.warn(format!("{entry}: {}", parked.why));
+                if parked.counts_alone() && scopes.absence(&parked.scope) == Absence::StillThere {
+                    self.report.count(&parked.scope, |counts| {
+                        counts.scanned += 1;
+                        counts.skipped += 1;
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// People's decisions first; what they leave open goes to the guard.
+    fn consider(&mut self, step: Step) -> Result<()> {
+        let decision = self.past.decisions.get(&step.identity).filter(|decision| decision.verdict != Verdict::Adopted);
+        if decision.is_some_and(|decision| decision.stamp != step.mark()) {
+            self.plan.void.push(step.identity.clone());
+        }
+        let Some(change) = step.change() else { return self.weighed.push(&(step, false)) };
+        let approved = is_approved(&self.past.approved, &step);
+        match decision.filter(|decision| decision.stamp == step.mark()) {
+            Some(decision) if decision.verdict == Verdict::Undone && !approved => {
+                return self.hold(&step, &format!("undone {}", decision.run), false);
+            }
+            Some(decision) if decision.verdict == Verdict::Rejected => {
+                if step.entry.is_some() {
+                    self.report.count(&step.scope, |counts| counts.skipped += 1);
+                }
+                return Ok(());
+            }
+            _ => {}
+        }
+        match change {
+            Change::Add => {}
+            Change::Update => self.population.updates += 1,
+            Change::Delete => self.population.deletes += 1,
+        }
+        self.weighed.push(&(step, approved))
+    }
+
+    /// What has had its time goes, whatever the guard says; only a person who undid that is asked first.
+    async fn expire(&mut self) -> Result<()> {
+        if self.ask.only.is_some() {
+            return Ok(());
+        }
+        for step in super::expire::steps(self.line).await? {
+            let decision = self.past.decisions.get(&step.identity);
+            match decision.filter(|decision| decision.verdict == Verdict::Undone) {
+                Some(decision) => self.hold(&step, &format!("undone {}", decision.run), false)?,
+                None => self.take(&step)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Over a threshold every change of that kind is held, unless a person approved that very change.
+    fn divide(&mut self, holds: &Holds) -> Result<()> {
+        let mut weighed = std::mem::take(&mut self.weighed);
+        for row in weighed.read::<(Step, bool)>()? {
+            let (step, approved) = row?;
+            let rule = match step.change() {
+                Some(Change::Update) => holds.updates.as_deref(),
+                Some(Change::Delete) => holds.deletes.as_deref(),
+                Some(Change::Add) | None => None,
+            };
+            match rule {
+                Some(rule) if !approved => self.hold(&step, rule, false)?,
+                _ => self.take(&step)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Rows of an older layout go when their time is over. Nobody needs to be asked: it was said when they were met.
+    async fn let_older_go(&mut self) -> Result<()> {
+        for key in self.past.expired.iter().filter(|_| self.ask.only.is_none()) {
+            let identity = self.line.shape.claims(key).unwrap_or_else(|| key.clone());
+            if self.line.state.store().get_one(&keys::base(&self.line.name, &identity)).await?.is_some() {
+                continue;
+            }
+            let action = Action::Change(Change::Delete, Why::Absent);
+            let (scope, seen) = (String::new(), Seen::NotAsked);
+            self.take(&Step { identity, scope, action, stamp: None, entry: None, base: None, seen, after: None })?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, step: &Step) -> Result<()> {
+        match step.change() {
+            Some(Change::Add) => self.plan.adds += 1,
+            Some(Change::Update) => self.plan.updates += 1,
+            Some(Change::Delete) => self.plan.deletes += 1,
+            None => {}
+        }
+        self.plan.steps.push(step)
+    }
+
+    fn hold(&mut self, step: &Step, rule: &str, foreign: bool) -> Result<()> {
+        let Some(held) = held_item(self.line, step, rule, foreign)? else { return Ok(()) };
+        count_held(self.report, &held, false);
+        self.plan.held.push(&held)
+    }
+
+    fn plan_id(&mut self) -> Result<String> {
+        plan_id(&self.line.name, &mut self.plan)
+    }
+}
+
+/// A held step as state keeps it.
+pub fn held_item(line: &Pipeline, step: &Step, rule: &str, foreign: bool) -> Result<Option<HeldItem>> {
+    let Some(change) = step.change() else { return Ok(None) };
+    Ok(Some(HeldItem {
+        identity: step.identity.clone(),
+        key: step.key(line.shape.key_prefix())?,
+        change,
+        rule: rule.to_owned(),
+        scope: step.scope.clone(),
+        stamp: step.mark(),
+        foreign,
+    }))
+}
+
+/// Count a held item; one that is absent, or whose scope was not read, was not scanned and brings its own scan along.
+pub fn count_held(report: &mut Report, held: &HeldItem, unread: bool) {
+    report.count(&held.scope, |counts| {
+        counts.held += 1;
+        match held.change {
+            Change::Add => counts.held_by.add += 1,
+            Change::Update => counts.held_by.update += 1,
+            Change::Delete => counts.held_by.delete += 1,
+        }
+        if (unread || held.stamp.is_none()) && held.change != Change::Delete {
+            counts.scanned += 1;
+        }
+    });
+}
+
+/// The id names what needs a decision: what is held, or the whole plan when nothing is.
+pub fn plan_id(pipeline: &str, plan: &mut Plan) -> Result<String> {
+    let mut id = PlanId::of(pipeline);
+    for held in plan.held.read::<HeldItem>()? {
+        let held = held?;
+        id.add(&held.identity, held.change, held.stamp, None);
+    }
+    if id.is_empty() {
+        for step in plan.steps.read::<Step>()? {
+            let step = step?;
+            if let Some(change) = step.change() {
+                id.add(&step.identity, change, step.mark(), step.base.as_ref().map(|(stamp, _)| *stamp));
+            }
+        }
+    }
+    Ok(id.finish())
+}
+
+/// Look closer where the listing alone does not tell: a version that is only a hint, a new key already taken.
+async fn weigh(line: &Pipeline, past: &Past, mut step: Step) -> Result<(Step, bool)> {
+    match step.action {
+        Action::Change(Change::Update, Why::Sha | Why::Path) if line.compares_content() => {
+            // A body that cannot be read stays a planned update: applying it will say why it failed.
+            if let Ok(after) = after(line, &step).await {
+                let same = step.base()?.is_some_and(|(_, base)| Some(base.fingerprint) == after);
+                step.after = after;
+                if same && !drifted(&step)? {
+                    step.action = Action::Restamp;
+                }
+            }
+            Ok((step, false))
+        }
+        Action::Change(Change::Add, _) => {
+            let decided = past.decisions.contains_key(&step.identity) || past.held_identities.contains(&step.identity);
+            let taken = matches!(step.seen, Seen::At(_));
+            if line.compares_content() && (decided || taken) {
+                step.after = after(line, &step).await.unwrap_or(None);
+            }
+            let foreign = taken && is_foreign(line, past, &step).await?;
+            Ok((step, foreign))
+        }
+        _ => Ok((step, false)),
+    }
+}
+
+fn drifted(step: &Step) -> Result<bool> {
+    let Some((_, base)) = step.base()? else { return Ok(false) };
+    Ok(match &step.seen {
+        Seen::NotAsked => false,
+        Seen::Nothing => true,
+        Seen::At(version) => *version != base.version,
+    })
+}
+
+async fn after(line: &Pipeline, step: &Step) -> Result<Option<Fingerprint>> {
+    Ok(match render::render(line, step).await?.rendered {
+        Rendered::Put(output) => Some(output.fingerprint),
+        _ => None,
+    })
+}
+
+/// The key of a new entry already holds something. The same bytes are adopted; anything else is somebody else's.
+pub async fn is_foreign(line: &Pipeline, past: &Past, step: &Step) -> Result<bool> {
+    let adopted = past.decisions.get(&step.identity).is_some_and(|decision| decision.verdict == Verdict::Adopted);
+    if line.adopt || adopted || line.shape.existing() != Existing::Hold {
+        return Ok(false);
+    }
+    let key = step.key(line.shape.key_prefix())?;
+    let Some(stored) = line.store.get_one(&key).await? else { return Ok(false) };
+    Ok(match render::render(line, step).await.map(|drawn| drawn.rendered) {
+        Ok(Rendered::Put(output)) => output.value != stored.value,
+        _ => false, // applying it will say why it cannot be rendered
+    })
+}
+
+/// Load what people decided and what was held, for a pass.
+pub async fn past(line: &Pipeline, ask: &Ask) -> Result<Past> {
+    let prefix = keys::decisions(&line.name);
+    let decisions = line.state.read_all::<Decision>(&prefix).await?;
+    let held = match line.state.held_header(&line.name, crate::state::held::SYNC).await? {
+        Some(header) => line.state.held_items(&header).await?,
+        None => Vec::new(),
+    };
+    let parked = super::parked::load(line).await?;
+    Ok(Past {
+        decisions: decisions.into_iter().map(|(key, value)| (keys::below(&prefix, &key).to_owned(), value)).collect(),
+        approved: ask.approved.iter().map(|held| (held.identity.clone(), held.clone())).collect(),
+        held_identities: held.iter().map(|held| held.identity.clone()).collect(),
+        held_updates: held
+            .iter()
+            .filter(|held| held.change == Change::Update)
+            .map(|held| held.identity.clone())
+            .collect(),
+        held,
+        parked_identities: parked.values().filter(|one| !one.shadowed).map(|one| one.identity.clone()).collect(),
+        parked,
+        expired: Vec::new(),
+    })
+}

@@ -1,0 +1,79 @@
+//! Retention: what a shape keeps for a limited time only is deleted when that time is over. The key itself tells its
+//! age, so neither the source's word nor the guard is needed; keys the shape does not claim are left alone.
+
+use super::Pipeline;
+use super::lines::Lines;
+use super::plan::{Action, Seen, Step, Why};
+use crate::error::{Error, Result};
+use crate::record::{Fingerprint, Version};
+use crate::state::journal::Change;
+use crate::state::{Base, Pointer, keys};
+use crate::store::What;
+
+/// Baseline records looked up at once.
+const LOOK_UP: usize = 1_000;
+
+/// A delete for every key whose time is over.
+pub async fn steps(line: &Pipeline) -> Result<Vec<Step>> {
+    let Some(prefix) = line.shape.expires_below() else { return Ok(Vec::new()) };
+    let now = line.clock.now();
+    let mut lines = Lines::of(line.store.clone(), prefix, What::Keys);
+    let mut over = Vec::new();
+    while let Some(listed) = lines.pop().await? {
+        if let Some(identity) =
+            line.shape.claims(&listed.key).filter(|_| line.shape.expired(&listed.key, now))
+        {
+            over.push((identity, listed.key, listed.version));
+        }
+    }
+    let mut steps = Vec::with_capacity(over.len());
+    for part in over.chunks(LOOK_UP) {
+        let bases: Vec<String> = part.iter().map(|(identity, ..)| keys::base(&line.name, identity)).collect();
+        let names: Vec<&str> = bases.iter().map(String::as_str).collect();
+        let known = line.state.store().get(&names).await?;
+        for ((identity, key, version), known) in part.iter().zip(known) {
+            let known = known
+                .and_then(|stored| Some((stored.fingerprint?, String::from_utf8(stored.value.into()).ok()?)));
+            steps.push(step(identity, key, version, known)?);
+        }
+    }
+    Ok(steps)
+}
+
+fn step(identity: &str, key: &str, version: &Version, known: Option<(Fingerprint, String)>) -> Result<Step> {
+    let scope = identity.rsplit_once('/').map_or("", |(scope, _)| scope);
+    let found = || -> Result<(Fingerprint, String)> {
+        // Never written by us, but of the shape's making: what is known is what was found.
+        let base = Base {
+            version: version.clone(),
+            fingerprint: Fingerprint::of(b""),
+            bytes: None,
+            scope: scope.to_owned(),
+            body: String::new(),
+            key: Some(key.to_owned()),
+            carry: None,
+            written: Pointer::unset(),
+        };
+        let json =
+            serde_json::to_string(&base).map_err(|error| Error::bug("encoding a base").caused_by(error))?;
+        Ok((base.fingerprint, json))
+    };
+    let base = match known {
+        Some((stamp, json))
+            if crate::state::decode::<Base>(identity, json.as_bytes())?.key(identity) == key =>
+        {
+            (stamp, json)
+        }
+        _ => found()?,
+    };
+    Ok(Step {
+        identity: identity.to_owned(),
+        scope: scope.to_owned(),
+        action: Action::Change(Change::Delete, Why::Expired),
+        stamp: None,
+        entry: None,
+        base: Some(base),
+        seen: Seen::At(version.clone()),
+        after: None,
+    })
+}

@@ -1,0 +1,70 @@
+//! A store's listing as one ordered run of lines, read ahead page by page beside whoever consumes it.
+
+use std::collections::VecDeque;
+
+use tokio::sync::mpsc;
+
+use crate::error::Result;
+use crate::store::{Listed, PAGE, Query, SharedStore, What};
+
+/// Pages read ahead: one being read while one is consumed.
+const AHEAD: usize = 2;
+
+pub struct Lines {
+    prefix: String,
+    pages: mpsc::Receiver<Result<Vec<Listed>>>,
+    page: VecDeque<Listed>,
+}
+
+impl Lines {
+    pub fn of(store: SharedStore, prefix: impl Into<String>, what: What) -> Self {
+        let prefix = prefix.into();
+        let (sender, pages) = mpsc::channel(AHEAD);
+        let below = prefix.clone();
+        tokio::spawn(async move {
+            let mut after: Option<String> = None;
+            loop {
+                let page = store.list(Query { prefix: &below, after: after.as_deref(), limit: PAGE, what }).await;
+                let more = page.as_ref().is_ok_and(|page| page.more);
+                after = page.as_ref().ok().and_then(|page| page.items.last().map(|line| line.key.clone()));
+                if sender.send(page.map(|page| page.items)).await.is_err() || !more {
+                    return;
+                }
+            }
+        });
+        Lines { prefix, pages, page: VecDeque::new() }
+    }
+
+    /// Make sure the next line is at hand, if there is one. Cheap when it is.
+    pub async fn fill(&mut self) -> Result<()> {
+        while self.page.is_empty() {
+            match self.pages.recv().await {
+                Some(page) => self.page = page?.into(),
+                None => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    /// The next line's name below the prefix; call `fill` first.
+    pub fn peek(&self) -> Option<&str> {
+        self.page.front().map(|line| &line.key[self.prefix.len()..])
+    }
+
+    pub async fn pop(&mut self) -> Result<Option<Listed>> {
+        self.fill().await?;
+        Ok(self.page.pop_front())
+    }
+
+    /// Skip to `name` and take its line, if the listing has one.
+    pub async fn take(&mut self, name: &str) -> Result<Option<Listed>> {
+        loop {
+            self.fill().await?;
+            match self.peek() {
+                Some(next) if next < name => drop(self.page.pop_front()),
+                Some(next) if next == name => return Ok(self.page.pop_front()),
+                _ => return Ok(None),
+            }
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! One pass: recover → read → decide → intend → apply → settle. [`Pipeline::run`] reads like that list; each step is
+//! a file beside this one.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::clock::{SharedClock, rfc3339_ms};
+use crate::config::{Drift, Guard, Journal};
+use crate::error::{Error, Kind, Result};
+use crate::queue;
+use crate::shape::Shape;
+use crate::source::{Cursors, Source, Versions};
+use crate::state::held::HeldItem;
+use crate::state::lock::Locks;
+use crate::state::{Report, State, keys, retention};
+use crate::store::SharedStore;
+
+mod apply;
+pub mod audit;
+mod decide;
+mod detect;
+mod diff;
+mod expire;
+mod finish;
+mod follow;
+mod guard;
+pub mod hold;
+mod lines;
+pub mod open;
+mod orphans;
+mod parked;
+pub mod plan;
+mod prepare;
+pub mod preview;
+mod put;
+mod read;
+mod recover;
+mod render;
+mod scopes;
+pub mod seal;
+mod settle;
+mod sightings;
+mod stock;
+pub mod undo;
+pub mod why;
+
+
+/// A pipeline of the config, with everything opened. Clones share the same source, store and state.
+#[derive(Clone)]
+pub struct Pipeline {
+    pub name: String,
+    pub source: Arc<dyn Source>,
+    pub shape: Arc<dyn Shape>,
+    pub store: SharedStore,
+    pub state: State,
+    /// Where the baseline is read when it is not the state's own: a first look that writes nothing.
+    pub baseline: Option<SharedStore>,
+    pub locks: Arc<Locks>,
+    pub clock: SharedClock,
+    pub guard: Guard,
+    pub drift: Drift,
+    pub adopt: bool,
+    pub batch: Option<usize>,
+    pub concurrency: usize,
+    pub keep_runs: std::time::Duration,
+    pub journal: Journal,
+    /// Follow-up work each change calls for.
+    pub then: Vec<queue::FollowUp>,
+    pub epilogue: Option<Arc<dyn Epilogue>>,
+}
+
+/// The last word on a pass, for a system that keeps records of its own in the store. Called when everything else is
+/// done and the report is concluded; whatever it writes is its own.
+#[async_trait::async_trait]
+pub trait Epilogue: Send + Sync {
+    async fn after(&self, line: &Pipeline, report: &mut Report) -> Result<()>;
+}
+
+/// What is asked of one pass.
+pub struct Ask {
+    pub trigger: &'static str,
+    /// Only this key.
+    pub only: Option<String>,
+    /// Read everything, whatever the cursors say.
+    pub full: bool,
+    /// Held changes a person has approved.
+    pub approved: Vec<HeldItem>,
+    /// Identities an audit found wrong in the store: written again even if nothing else says so.
+    pub heal: HashSet<String>,
+    /// Do exactly this, or nothing.
+    pub sealed: Option<Arc<seal::Sealed>>,
+    pub stop: Stop,
+    pub progress: Arc<dyn Progress>,
+}
+
+impl Ask {
+    pub fn plain(trigger: &'static str) -> Self {
+        let (stop, progress) = (Stop::default(), Arc::new(Silent));
+        Ask { trigger, only: None, full: false, approved: Vec::new(), heal: HashSet::new(), sealed: None, stop, progress }
+    }
+}
+
+/// Set once when a person wants the run to end: what is in flight finishes first.
+#[derive(Clone, Default)]
+pub struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    pub fn set(&self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+
+    /// The flag itself, for those below the pipeline that look at it.
+    pub fn flag(&self) -> Arc<AtomicBool> {
+        self.0.clone()
+    }
+
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+/// Told how far a pass is; the command line draws it.
+pub trait Progress: Send + Sync {
+    /// A new step of the pass, with the number of items it will take if that is known.
+    fn step(&self, pipeline: &str, name: &'static str, items: Option<u64>);
+    fn advance(&self, items: u64);
+}
+
+pub struct Silent;
+
+impl Progress for Silent {
+    fn step(&self, _pipeline: &str, _name: &'static str, _items: Option<u64>) {}
+    fn advance(&self, _items: u64) {}
+}
+
+impl Pipeline {
+    /// One pass. An error means that no run was started; whatever happens later is in the report.
+    pub async fn run(&self, ask: &Ask) -> Result<Report> {
+        let _lock = self.locks.acquire(&self.name)?;
+        let recovered = recover::recover(self).await?;
+        let mut report = self.begin(ask.trigger).await?;
+        if recovered > 0 {
+            report.warn(format!("{recovered} changes of an interrupted run had arrived and were settled"));
+        }
+        if let Err(error) = self.pass(ask, &mut report).await {
+            report.fail(&error);
+        }
+        self.follow_up(ask, &mut report).await;
+        self.epilogue(ask, &mut report).await;
+        self.close(&mut report).await;
+        Ok(report)
+    }
+
+    async fn pass(&self, ask: &Ask, report: &mut Report) -> Result<()> {
+        let informed = stock::inform(self, ask, true).await?;
+        informed.line.pass_informed(ask, informed.expired, report).await
+    }
+
+    async fn pass_informed(&self, ask: &Ask, expired: Vec<String>, report: &mut Report) -> Result<()> {
+        let mut past = decide::past(self, ask).await?;
+        past.expired = expired;
+        let cursors = if ask.full { Cursors::new() } else { self.cursors().await? };
+
+        ask.progress.step(&self.name, "reading", None);
+        let reading = read::read(self, ask, &cursors, &past, report).await;
+        report.requests = self.source.requests();
+        let reading = reading?;
+        report.head = reading.scopes.head().or_else(|| cursors.get("").cloned());
+        // What was seen before a scope broke is good; only deletions need the proof.
+        if reading.scopes.all_broken() && report.counts.scanned == 0 {
+            finish::report_broken(&reading.scopes, report);
+            return Err(finish::nothing_could_be_read(&reading.scopes));
+        }
+        let mut plan = decide::decide(self, ask, &past, reading, report).await?;
+        if let Some(sealed) = &ask.sealed {
+            sealed.compare(&self.sealed_steps(&mut plan.steps).await?)?;
+        }
+        if ask.stop.is_set() {
+            return Err(Error::new(Kind::Canceled, "stopped by request"));
+        }
+
+        ask.progress.step(&self.name, "writing", Some(plan.adds + plan.updates + plan.deletes));
+        let preparer = prepare::Preparer { line: self, run: &report.id.clone(), decisions: &past.decisions, approved: &past.approved, parked: &past.parked };
+        let mut applier = apply::Applier::new(self, ask, preparer, report);
+        let outcome = applier.all(&mut plan.steps).await;
+        let applied = applier.applied;
+        report.requests = self.source.requests();
+        if let Err(error) = &outcome {
+            report.cause.get_or_insert(error.kind());
+        }
+        finish::finish(self, ask, &past, plan, applied, report).await?;
+        outcome
+    }
+
+    /// Whether documents are kept until they are exported.
+    fn keeps_bodies(&self) -> bool {
+        self.shape.exports_body() && self.then.iter().any(|then| matches!(then.effect, queue::Effect::Export(_)))
+    }
+
+    /// Versions of this source are only hints, and its bodies are at hand: content is compared before it is judged.
+    fn compares_content(&self) -> bool {
+        self.source.versions() == Versions::Hint && !self.source.remote()
+    }
+
+    /// The names of the follow-up work every change calls for.
+    fn follow_ups(&self) -> Vec<String> {
+        self.then.iter().map(|then| then.name.clone()).collect()
+    }
+
+    async fn begin(&self, trigger: &str) -> Result<Report> {
+        let newest: Option<String> = self.state.read(keys::NEWEST_RUN).await?;
+        let chance = u128::from(self.clock.random()) << 64 | u128::from(self.clock.random());
+        let id = retention::run_id_after(newest.as_deref(), self.clock.now(), chance)?;
+        let report = Report::start(id, &self.name, trigger, rfc3339_ms(self.clock.now()));
+        self.state.commit(vec![
+            crate::state::item(keys::run(&report.id), &report)?,
+            crate::state::item(keys::last(&self.name), &report.id)?,
+            crate::state::item(keys::NEWEST_RUN, &report.id)?,
+        ]).await?;
+        Ok(report)
+    }
+
+    /// End the run. One that cannot be written down is still reported; the next start finds it unfinished.
+    async fn close(&self, report: &mut Report) {
+        if let Err(error) = self.end(report).await {
+            report.fail(&error);
+            report.conclude();
+        }
+    }
+
+    /// Write down how it ended, then forget what is old.
+    async fn end(&self, report: &mut Report) -> Result<()> {
+        report.conclude();
+        report.finished = Some(rfc3339_ms(self.clock.now()));
+        self.state.put(&keys::run(&report.id), report).await?;
+        let now = self.clock.now();
+        self.state.forget_runs(&self.name, self.keep_runs, now).await?;
+        self.state.forget_journal(&self.name, self.journal.keep, self.journal.max_bytes, now).await
+    }
+
+    async fn cursors(&self) -> Result<Cursors> {
+        let prefix = keys::cursors(&self.name);
+        let all = self.state.read_all::<String>(&prefix).await?;
+        Ok(all.into_iter().map(|(key, cursor)| (keys::below(&prefix, &key).to_owned(), cursor)).collect())
+    }
+
+    /// The report of a run by id, or an error that says where to look.
+    pub async fn find_run(state: &State, run: &str) -> Result<Report> {
+        let found: Option<Report> = state.read(&keys::run(run)).await?;
+        found.ok_or_else(|| {
+            Error::new(Kind::NotFound, format!("there is no run {run}")).remedy_is("`trueup runs` lists them.")
+        })
+    }
+}

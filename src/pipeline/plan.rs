@@ -1,0 +1,220 @@
+//! The plan: what a pass would do, item by item, without values. It spills to an unnamed temporary file when it
+//! grows, so that a million changes cost disk, not memory.
+
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+
+use serde::{Deserialize, Serialize};
+use tempfile::SpooledTempFile;
+
+use crate::error::{Error, Result, from_io};
+use crate::record::{Entry, Fingerprint, Version};
+use crate::state::Base;
+use crate::state::journal::Change;
+
+/// Why a change is planned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Why {
+    /// Not known before.
+    New,
+    /// The content changed (the name is the one users of git and of checksums know).
+    Sha,
+    Path,
+    Title,
+    Checksum,
+    /// The store was changed behind our back.
+    Drift,
+    /// Gone from the source.
+    Absent,
+    /// Older than it is to be kept.
+    Expired,
+}
+
+impl Why {
+    pub fn name(self) -> &'static str {
+        match self {
+            Why::New => "new",
+            Why::Sha => "sha",
+            Why::Path => "path",
+            Why::Title => "title",
+            Why::Checksum => "checksum",
+            Why::Drift => "drift",
+            Why::Absent => "absent",
+            Why::Expired => "expired",
+        }
+    }
+}
+
+/// What is to be done about one identity.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    pub identity: String,
+    pub scope: String,
+    pub action: Action,
+    /// The source's stamp; `None` when it is absent there.
+    pub stamp: Option<Fingerprint>,
+    pub entry: Option<Entry>,
+    /// The baseline record as JSON, when there is one, and its stamp.
+    pub base: Option<(Fingerprint, String)>,
+    /// The store's version as seen in this pass, where its listing was joined.
+    pub seen: Seen,
+    /// The fingerprint it will have, where it is known before the body is read.
+    pub after: Option<Fingerprint>,
+}
+
+/// What the store's own listing said about the key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Seen {
+    /// The listing was not joined.
+    NotAsked,
+    Nothing,
+    At(Version),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Action {
+    Change(Change, Why),
+    /// The content is the same, only the stamp is new: state is told, the store is not touched.
+    Restamp,
+}
+
+impl Step {
+    pub fn base(&self) -> Result<Option<(Fingerprint, Base)>> {
+        let Some((stamp, json)) = &self.base else { return Ok(None) };
+        let base = crate::state::decode(&self.identity, json.as_bytes())?;
+        Ok(Some((*stamp, base)))
+    }
+
+    pub fn change(&self) -> Option<Change> {
+        match self.action {
+            Action::Change(change, _) => Some(change),
+            Action::Restamp => None,
+        }
+    }
+
+    /// What people decide about: the content where it is known, else the source's stamp; `None` = absent. File times
+    /// change without the content changing, and a decision must not be forgotten over that.
+    pub fn mark(&self) -> Option<Fingerprint> {
+        self.stamp.map(|stamp| self.after.unwrap_or(stamp))
+    }
+
+    /// The key, as far as it is known before rendering.
+    pub fn key(&self, key_prefix: Option<&str>) -> Result<String> {
+        if let Some((_, base)) = self.base()? {
+            return Ok(base.key(&self.identity).to_owned());
+        }
+        Ok(key_prefix.map_or_else(|| self.identity.clone(), |prefix| format!("{prefix}{}", self.identity)))
+    }
+}
+
+/// Above this a plan moves from memory to a temporary file.
+const MEMORY_MAX: usize = 32 * 1024 * 1024;
+
+/// Steps in order, written once, read as often as needed.
+pub struct Steps {
+    file: SpooledTempFile,
+    count: u64,
+    buffer: Vec<u8>,
+}
+
+impl Default for Steps {
+    fn default() -> Self {
+        Steps { file: SpooledTempFile::new(MEMORY_MAX), count: 0, buffer: Vec::new() }
+    }
+}
+
+impl Steps {
+    pub fn push<T: Serialize>(&mut self, step: &T) -> Result<()> {
+        self.count += 1;
+        let bytes = postcard::to_stdvec(step).map_err(|error| Error::bug("encoding a plan").caused_by(error))?;
+        let length = u32::try_from(bytes.len()).map_err(|_| Error::bug("a step of the plan is too large"))?;
+        self.buffer.extend_from_slice(&length.to_le_bytes());
+        self.buffer.extend_from_slice(&bytes);
+        if self.buffer.len() > 256 * 1024 { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        let written = self.file.write_all(&self.buffer).map_err(|error| from_io(error, "writing the plan"));
+        self.buffer.clear();
+        written
+    }
+
+    pub fn len(&self) -> u64 {
+        self.count
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Read from the start.
+    pub fn read<T: for<'de> Deserialize<'de>>(&mut self) -> Result<Reader<'_, T>> {
+        self.flush()?;
+        self.file.seek(SeekFrom::Start(0)).map_err(|error| from_io(error, "reading the plan"))?;
+        Ok(Reader { input: BufReader::with_capacity(64 * 1024, &mut self.file), row: Vec::new(), of: std::marker::PhantomData })
+    }
+}
+
+pub struct Reader<'a, T> {
+    input: BufReader<&'a mut SpooledTempFile>,
+    row: Vec<u8>,
+    of: std::marker::PhantomData<T>,
+}
+
+impl<T: for<'de> Deserialize<'de>> Reader<'_, T> {
+    fn row(&mut self) -> Result<Option<T>> {
+        let doing = "reading the plan";
+        if self.input.fill_buf().map_err(|error| from_io(error, doing))?.is_empty() {
+            return Ok(None);
+        }
+        let mut length = [0; 4];
+        self.input.read_exact(&mut length).map_err(|error| from_io(error, doing))?;
+        self.row.resize(u32::from_le_bytes(length) as usize, 0);
+        self.input.read_exact(&mut self.row).map_err(|error| from_io(error, doing))?;
+        postcard::from_bytes(&self.row).map(Some).map_err(|error| Error::bug("decoding a plan").caused_by(error))
+    }
+}
+
+impl<T: for<'de> Deserialize<'de>> Iterator for Reader<'_, T> {
+    type Item = Result<T>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.row().transpose()
+    }
+}
+
+/// The content-addressed id of a plan: the same changes for the same reasons have the same id, in whatever order they
+/// were found (a scope that was read brings its items earlier than one that was not).
+pub struct PlanId {
+    pipeline: String,
+    /// The sum of the items' hashes, lane by lane.
+    sum: [u64; 4],
+    items: u64,
+}
+
+impl PlanId {
+    pub fn of(pipeline: &str) -> Self {
+        PlanId { pipeline: pipeline.to_owned(), sum: [0; 4], items: 0 }
+    }
+
+    pub fn add(&mut self, identity: &str, change: Change, stamp: Option<Fingerprint>, before: Option<Fingerprint>) {
+        let print = |print: Option<Fingerprint>| print.map_or([0; 32], |print| print.0);
+        let item = Fingerprint::of_parts(&[identity.as_bytes(), &[change as u8], &print(stamp), &print(before)]);
+        for (sum, lane) in self.sum.iter_mut().zip(item.0.chunks_exact(8)) {
+            let lane = lane.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+            *sum = sum.wrapping_add(lane);
+        }
+        self.items += 1;
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.items == 0
+    }
+
+    /// Twelve hex digits: short enough to type, long enough never to meet another by chance.
+    pub fn finish(self) -> String {
+        let sum: Vec<u8> = self.sum.iter().flat_map(|lane| lane.to_be_bytes()).collect();
+        let parts = [b"trueup plan 1".as_slice(), self.pipeline.as_bytes(), &self.items.to_be_bytes(), &sum];
+        hex::encode(&Fingerprint::of_parts(&parts).0[..6])
+    }
+}

@@ -1,0 +1,436 @@
+//! A batch on its way to the store: rendered, with prior values at hand, as intents and conditional writes.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use futures::stream::{self, StreamExt};
+
+use super::decide::{held_item, is_approved};
+use super::parked::Parked;
+use super::plan::{Action, Seen, Step};
+use super::render::Drawn;
+use super::{Pipeline, render};
+use crate::config::Heal;
+use crate::error::{Error, Fault, Result};
+use crate::record::{Body, Entry, Fingerprint};
+use crate::shape::{Absent, Existing, Output, Rendered};
+use crate::state::held::{Decision, HeldItem, Verdict};
+use crate::state::journal::{Change, Intent, PriorBase, PriorValue};
+use crate::state::{Base, Pointer, keys};
+use crate::store::{Expect, Item, Op, Stored};
+
+/// What became of a step before it reached the store.
+pub enum Ready {
+    /// A write with its intent.
+    Write(Box<Write>),
+    /// The store is right; only state learns something.
+    Settled { scope: String, how: Settled, items: Vec<Item>, note: Option<String> },
+    /// Present but unusable.
+    Parked { entry: String, parked: Parked },
+    /// `scanned` = it was seen at the source, and counted there.
+    Failed { scope: String, scanned: bool, fault: Fault },
+    Held(HeldItem),
+    /// Something a person should know; nothing comes of it.
+    Remark(String),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Settled {
+    Unchanged,
+    Skipped,
+    /// Gone from the source, and there is nothing left to mark.
+    Missing,
+}
+
+pub struct Write {
+    pub scope: String,
+    pub intent: Intent,
+    pub item: Item,
+    /// What the source says; `None` when it has nothing.
+    pub stamp: Option<Fingerprint>,
+    /// It is gone from the source and kept, marked.
+    pub missing: bool,
+    pub pointer: Pointer,
+    /// Large prior values, written before the intent that names them.
+    pub blob: Option<Item>,
+    /// The document itself, for an export that must not ask the source again; written along with the intent.
+    pub body: Option<Item>,
+    /// State items that go along when it lands.
+    pub release: Vec<Item>,
+}
+
+impl Write {
+    /// The change as something a person must decide on.
+    pub fn held(&self, rule: &str, foreign: bool) -> HeldItem {
+        HeldItem {
+            identity: self.intent.identity.clone(),
+            key: self.intent.key().to_owned(),
+            change: self.intent.change,
+            rule: rule.to_owned(),
+            scope: self.scope.clone(),
+            stamp: self.stamp,
+            foreign,
+        }
+    }
+}
+
+/// Turns steps into writes, a batch at a time. A pass renders them from the source, an undo from the journal.
+pub trait Prepare: Sync {
+    type Step: for<'de> serde::Deserialize<'de> + Send;
+
+    /// Deletes come after puts.
+    fn is_delete(step: &Self::Step) -> bool;
+
+    /// Bytes the step brings along, so that a batch stays within memory.
+    fn bytes(_step: &Self::Step) -> usize {
+        0
+    }
+
+    /// An error ends the run; what is wrong with one step is in its own answer.
+    fn batch(&self, number: u32, steps: Vec<Self::Step>) -> impl Future<Output = Result<Vec<Ready>>> + Send;
+}
+
+/// Every write learns its place in the journal, and its baseline record points there.
+pub fn number(run: &str, batch: u32, ready: &mut [Ready]) {
+    let writes = ready.iter_mut().filter_map(|one| match one {
+        Ready::Write(write) => Some(write),
+        _ => None,
+    });
+    for (index, write) in (0u32..).zip(writes) {
+        write.pointer = Pointer { run: run.to_owned(), batch, index };
+        if let Some(next) = &mut write.intent.next {
+            next.base.written = write.pointer.clone();
+        }
+    }
+}
+
+/// What is fixed for the run while batches are prepared.
+pub struct Preparer<'a> {
+    pub line: &'a Pipeline,
+    pub run: &'a str,
+    pub decisions: &'a HashMap<String, Decision>,
+    pub approved: &'a HashMap<String, HeldItem>,
+    pub parked: &'a HashMap<String, Parked>,
+}
+
+/// A value on its way, before it is known what is there.
+pub(super) struct Draft {
+    pub step: Step,
+    pub output: Output,
+    pub entry: Entry,
+    pub body: Option<Body>,
+    pub remark: Option<String>,
+}
+
+/// A step after rendering, before its prior value is known.
+#[allow(clippy::large_enum_variant)] // one per item of a batch, and soon gone
+enum Drafted {
+    Put(Box<Draft>),
+    Delete(Step),
+    Done(Ready),
+}
+
+impl Prepare for Preparer<'_> {
+    type Step = Step;
+
+    fn is_delete(step: &Step) -> bool {
+        step.change() == Some(Change::Delete)
+    }
+
+    fn bytes(step: &Step) -> usize {
+        step.entry.as_ref().and_then(|entry| entry.inline.as_ref()).map_or(0, Bytes::len)
+    }
+
+    /// Render every step, fetch prior values in one go, and build the writes.
+    async fn batch(&self, batch: u32, steps: Vec<Step>) -> Result<Vec<Ready>> {
+        let mut drafts: Vec<Drafted> =
+            stream::iter(steps).map(|step| self.draft(step)).buffered(self.line.concurrency).collect().await;
+        let mut priors = self.priors(&drafts).await?;
+        let mut ready = Vec::with_capacity(drafts.len());
+        for draft in drafts.drain(..) {
+            match draft {
+                Drafted::Done(one) => ready.push(one),
+                Drafted::Delete(step) => {
+                    let prior = priors.remove(&step.key(self.line.shape.key_prefix())?);
+                    ready.push(self.delete(step, prior)?);
+                }
+                Drafted::Put(draft) => {
+                    // The old key goes only with a new one to take its place.
+                    let prior = priors.remove(&draft.output.key);
+                    let retired = self.retire(&draft.step, &draft.output, &mut priors)?;
+                    ready.extend(draft.remark.as_ref().map(|text| remark(&draft.entry, text)));
+                    self.put(*draft, prior, &mut ready)?;
+                    let kept = matches!(ready.last(), Some(Ready::Held(_)));
+                    ready.extend(retired.into_iter().filter(|_| !kept));
+                }
+            }
+        }
+        number(self.run, batch, &mut ready);
+        Ok(ready)
+    }
+}
+
+impl Preparer<'_> {
+
+    async fn draft(&self, step: Step) -> Drafted {
+        match step.action {
+            Action::Change(Change::Delete, _) => Drafted::Delete(step),
+            Action::Change(Change::Update, super::plan::Why::Absent) => self.draft_absent(step).await,
+            Action::Restamp if step.after.is_some() => Drafted::Done(self.known_same(&step)),
+            Action::Change(..) | Action::Restamp => match render::render(self.line, &step).await {
+                Ok(drawn) => self.drafted(step, drawn),
+                Err(error) => failed(&step, &error),
+            },
+        }
+    }
+
+    fn drafted(&self, step: Step, drawn: Drawn) -> Drafted {
+        let Drawn { rendered, entry, body, remark } = drawn;
+        match rendered {
+            Rendered::Put(output) => Drafted::Put(Box::new(Draft { step, output, entry, body, remark })),
+            Rendered::Keep(why) => Drafted::Done(self.keep(&step, &entry, &why)),
+            Rendered::Skip(why) => Drafted::Done(park(&step, &entry, why)),
+            Rendered::NeedBody => failed(&step, &Error::bug("a body was never given")),
+        }
+    }
+
+    /// Planning already read the body and found it unchanged.
+    fn known_same(&self, step: &Step) -> Ready {
+        match (&step.entry, step.base()) {
+            (Some(entry), Ok(Some((_, base)))) => {
+                let next = Base { body: entry.version.clone(), scope: step.scope.clone(), ..base.clone() };
+                match self.restamp(step, &base, &next, self.line.shape.stamp(entry), None) {
+                    Ok(ready) => ready,
+                    Err(error) => fail(step, &error),
+                }
+            }
+            _ => fail(step, &Error::bug("nothing to compare with")),
+        }
+    }
+
+    /// Gone from the source, but the shape keeps it, marked.
+    async fn draft_absent(&self, step: Step) -> Drafted {
+        match self.mark_absent(&step).await {
+            Ok(Some(output)) => {
+                let entry = Entry::new(step.identity.clone(), &step.scope.as_str().into(), "");
+                Drafted::Put(Box::new(Draft { step, output, entry, body: None, remark: None }))
+            }
+            Ok(None) => {
+                // The store does not have it either: there is nothing to remember it by.
+                let items = vec![Item::delete(keys::base(&self.line.name, &step.identity))];
+                Drafted::Done(Ready::Settled { scope: step.scope, how: Settled::Missing, items, note: None })
+            }
+            Err(error) => failed(&step, &error),
+        }
+    }
+
+    async fn mark_absent(&self, step: &Step) -> Result<Option<Output>> {
+        let Some((_, base)) = step.base()? else { return Ok(None) };
+        let stored = self.line.store.get(&[base.key(&step.identity)]).await?.pop().flatten();
+        let Some(stored) = stored else { return Ok(None) };
+        let prior = base.prior(&step.identity);
+        Ok(match self.line.shape.absent(&prior, Some(&stored.value), self.line.clock.now()) {
+            Absent::Put(output) => Some(output),
+            Absent::Delete | Absent::Keep => None,
+        })
+    }
+
+    /// Older keys of the identity that this one replaces.
+    fn old_keys(step: &Step, output: &Output) -> Result<Vec<String>> {
+        let mut old = output.retire.clone();
+        if let Some((_, base)) = step.base()?
+            && base.key(&step.identity) != output.key
+        {
+            old.push(base.key(&step.identity).to_owned());
+        }
+        Ok(old)
+    }
+
+    fn retire(&self, step: &Step, output: &Output, priors: &mut HashMap<String, Stored>) -> Result<Vec<Ready>> {
+        let old = Self::old_keys(step, output)?.into_iter().filter_map(|key| Some((priors.remove(&key)?, key)));
+        Ok(old
+            .map(|(prior, key)| {
+                let intent = Intent { change: Change::Delete, retire: true, lift: false, ..self.intent(step, &key, None) };
+                self.write(step, intent, Op::Delete, Some(prior))
+            })
+            .collect())
+    }
+
+    /// What the store holds now under the keys we are about to change. New keys are not looked up unless they may be
+    /// taken over or were seen to be taken: their condition is that nothing is there.
+    async fn priors(&self, drafts: &[Drafted]) -> Result<HashMap<String, Stored>> {
+        let mut wanted = Vec::new();
+        for draft in drafts {
+            match draft {
+                Drafted::Delete(step) => wanted.push(step.key(self.line.shape.key_prefix())?),
+                Drafted::Put(draft) => {
+                    let Draft { step, output, .. } = &**draft;
+                    wanted.extend(Self::old_keys(step, output)?);
+                    let taken = matches!(step.seen, Seen::At(_));
+                    let may_be = self.may_replace(&step.identity) && !self.is_accounted_for();
+                    if taken || step.base.is_some() || may_be {
+                        wanted.push(output.key.clone());
+                    }
+                }
+                Drafted::Done(_) => {}
+            }
+        }
+        if wanted.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let keys: Vec<&str> = wanted.iter().map(String::as_str).collect();
+        let stored = self.line.store.get(&keys).await?;
+        Ok(wanted.iter().cloned().zip(stored).filter_map(|(key, stored)| Some((key, stored?))).collect())
+    }
+
+    /// May a new entry take over what is already under its key?
+    pub(super) fn may_replace(&self, identity: &str) -> bool {
+        let adopted = || self.decisions.get(identity).is_some_and(|decision| decision.verdict == Verdict::Adopted);
+        self.line.shape.existing() != Existing::Hold || self.line.adopt || adopted()
+    }
+
+    fn delete(&self, step: Step, prior: Option<Stored>) -> Result<Ready> {
+        let known = step.base()?;
+        if let Some((_, base)) = &known
+            && let Some(held) = self.edited_before_delete(&step, base, prior.as_ref())?
+        {
+            return Ok(Ready::Held(held));
+        }
+        let key = step.key(self.line.shape.key_prefix())?;
+        let intent = self.intent(&step, &key, known);
+        Ok(self.write(&step, Intent { change: Change::Delete, ..intent }, Op::Delete, prior))
+    }
+
+    pub(super) fn intent(&self, step: &Step, key: &str, known: Option<(Fingerprint, Base)>) -> Intent {
+        Intent {
+            identity: step.identity.clone(),
+            change: Change::Add,
+            key: (key != step.identity).then(|| key.to_owned()),
+            bytes: None,
+            next: None,
+            prior: None,
+            prior_fingerprint: None,
+            prior_version: None,
+            prior_base: known.map(|(stamp, base)| PriorBase { stamp, base }),
+            retire: false,
+            then: self.line.follow_ups(),
+            decision: None,
+            lift: self.decisions.contains_key(&step.identity),
+        }
+    }
+
+    pub(super) fn write(&self, step: &Step, intent: Intent, op: Op, prior: Option<Stored>) -> Ready {
+        let release = if intent.retire { Vec::new() } else { self.unpark(step) };
+        let missing = matches!(step.action, Action::Change(Change::Update, super::plan::Why::Absent));
+        let mut write = conditional(&self.line.name, self.run, intent, op, prior);
+        // A look before the write proves nothing where reads are late; what the shape owns is simply written.
+        if self.is_accounted_for() && self.may_replace(&step.identity) {
+            write.item.expect = Expect::Anything;
+        }
+        // A conflict is held under the content where that is compared, like everything a person decides about.
+        let content = write.intent.next.as_ref().map(|next| next.base.fingerprint).filter(|_| self.line.compares_content());
+        let stamp = step.stamp.map(|stamp| content.unwrap_or(stamp));
+        Ready::Write(Box::new(Write { scope: step.scope.clone(), stamp, missing, release, ..write }))
+    }
+
+    /// Somebody changed the value since we wrote it, and the config does not let us overwrite that.
+    pub(super) fn edited(&self, step: &Step, base: &Base, prior: Option<&Stored>) -> Result<Option<HeldItem>> {
+        if self.line.drift.edited == Heal::Heal || is_approved(self.approved, step) || !is_edited(base, prior) {
+            return Ok(None);
+        }
+        held_item(self.line, step, "edited in the store, and `drift.edited` says to leave it", false)
+    }
+
+    /// What somebody else put there is never deleted along with what we wrote.
+    fn edited_before_delete(&self, step: &Step, base: &Base, prior: Option<&Stored>) -> Result<Option<HeldItem>> {
+        if self.may_replace(&step.identity) || !is_edited(base, prior) {
+            return Ok(None);
+        }
+        held_item(self.line, step, "foreign: edited in the store since trueup wrote it", true)
+    }
+
+    fn keep(&self, step: &Step, entry: &Entry, why: &str) -> Ready {
+        let note = (!why.is_empty()).then(|| format!("{}: {why}", step.identity));
+        let mut items = Vec::new();
+        let mut how = Settled::Skipped;
+        if let Ok(Some((_, base))) = step.base() {
+            how = Settled::Unchanged;
+            let base = Base { body: entry.version.clone(), ..base };
+            items.extend(base.item(&self.line.name, &step.identity, self.line.shape.stamp(entry)));
+        }
+        Ready::Settled { scope: step.scope.clone(), how, items, note }
+    }
+
+    /// State items that forget what stood in the way of a step: it was parked, or a person had decided on it.
+    pub(super) fn release(&self, step: &Step) -> Vec<Item> {
+        let decided = self.decisions.get(&step.identity).map(|_| keys::decision(&self.line.name, &step.identity));
+        let mut items = self.unpark(step);
+        items.extend(decided.map(Item::delete));
+        items
+    }
+
+    fn unpark(&self, step: &Step) -> Vec<Item> {
+        let parked = step.entry.as_ref().map(|entry| &entry.id).filter(|id| self.parked.contains_key(*id));
+        parked.map(|id| Item::delete(keys::parked_item(&self.line.name, id))).into_iter().collect()
+    }
+}
+
+/// A write on the condition that the store still holds what was read, which goes into the journal.
+pub fn conditional(pipeline: &str, run: &str, mut intent: Intent, op: Op, prior: Option<Stored>) -> Write {
+    let mut blob = None;
+    let expect = match prior {
+        // A delete of something already absent needs no condition: it is already so.
+        None if op == Op::Delete => Expect::Anything,
+        None => Expect::Absent,
+        Some(prior) => {
+            let (kept, large) = PriorValue::keep(&prior.value, pipeline, run);
+            blob = large;
+            intent.prior = Some(kept);
+            intent.prior_fingerprint = prior.fingerprint;
+            intent.prior_version = Some(prior.version.clone());
+            Expect::Exactly(prior.version)
+        }
+    };
+    let item = Item { key: intent.key().to_owned(), op, expect };
+    let pointer = Pointer::unset();
+    let (scope, release) = (String::new(), Vec::new());
+    Write { scope, intent, item, stamp: None, missing: false, pointer, blob, body: None, release }
+}
+
+fn is_edited(base: &Base, prior: Option<&Stored>) -> bool {
+    prior.is_some_and(|prior| prior.version != base.version && Fingerprint::of(&prior.value) != base.bytes_hash())
+}
+
+pub(super) fn remark(entry: &Entry, text: &str) -> Ready {
+    Ready::Remark(format!("{}: {text}", entry.id))
+}
+
+fn park(step: &Step, entry: &Entry, why: String) -> Ready {
+    Ready::Parked {
+        entry: entry.id.clone(),
+        parked: Parked {
+            identity: step.identity.clone(),
+            scope: step.scope.clone(),
+            why,
+            shadowed: false,
+            unknown: step.base.is_none(),
+        },
+    }
+}
+
+fn failed(step: &Step, error: &Error) -> Drafted {
+    Drafted::Done(fail(step, error))
+}
+
+fn fail(step: &Step, error: &Error) -> Ready {
+    let fault = Fault::of(error).at_key(step.identity.clone());
+    Ready::Failed { scope: step.scope.clone(), scanned: step.entry.is_some(), fault }
+}
+
+/// The value of a put, for those who need it after the item was moved.
+pub fn value_of(item: &Item) -> Option<&Bytes> {
+    match &item.op {
+        Op::Put { value, .. } => Some(value),
+        Op::Delete | Op::Check => None,
+    }
+}

@@ -1,0 +1,121 @@
+//! `plan`: everything a pass would decide, nothing of what it would write.
+
+use serde::Serialize;
+
+use super::plan::{Action, Step};
+use super::{Ask, Pipeline, decide, finish, read, stock};
+use crate::error::Result;
+use crate::source::Cursors;
+use crate::state::Report;
+use crate::state::held::HeldItem;
+use crate::state::journal::Change;
+
+#[derive(Debug, Default, Serialize)]
+pub struct Preview {
+    pub id: String,
+    pub pipeline: String,
+    pub add: Vec<Keyed>,
+    pub update: Vec<Update>,
+    pub delete: Vec<Keyed>,
+    pub held: Vec<Held>,
+    pub unproven: Vec<Unproven>,
+    pub failed: Vec<crate::error::Fault>,
+    pub unchanged: u64,
+    pub requests: Requests,
+    pub writes: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Keyed {
+    pub key: String,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Update {
+    pub key: String,
+    pub why: &'static str,
+    /// A unified diff, where both sides are text and at hand.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub diff: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Held {
+    pub key: String,
+    pub change: Change,
+    pub rule: String,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Unproven {
+    pub scope: String,
+    pub error: String,
+}
+
+#[derive(Debug, Default, Serialize)]
+pub struct Requests {
+    pub made: u64,
+    pub to_come: u64,
+}
+
+impl Pipeline {
+    /// What a pass would do now. An error means that it cannot be said, which is not the same as "nothing".
+    pub async fn preview(&self, ask: &Ask) -> Result<Preview> {
+        let mut report = Report::start(String::new(), &self.name, ask.trigger, String::new());
+        let informed = stock::inform(self, ask, false).await?;
+        informed.line.preview_informed(ask, informed.expired, &mut report).await
+    }
+
+    async fn preview_informed(&self, ask: &Ask, expired: Vec<String>, report: &mut Report) -> Result<Preview> {
+        let mut past = decide::past(self, ask).await?;
+        past.expired = expired;
+        let cursors = if ask.full { Cursors::new() } else { self.cursors().await? };
+        let reading = read::read(self, ask, &cursors, &past, report).await?;
+        if reading.scopes.all_broken() && report.counts.scanned == 0 {
+            return Err(finish::nothing_could_be_read(&reading.scopes));
+        }
+        let mut plan = decide::decide(self, ask, &past, reading, report).await?;
+        let mut preview = Preview { id: plan.id.clone(), pipeline: self.name.clone(), ..Preview::default() };
+        for (scope, fault) in plan.scopes.broken() {
+            preview.unproven.push(Unproven { scope: scope.to_owned(), error: fault.message.clone() });
+        }
+        for held in plan.held.read::<HeldItem>()? {
+            let held = held?;
+            preview.held.push(Held { key: held.key, change: held.change, rule: held.rule });
+        }
+        for step in plan.steps.read::<Step>()? {
+            self.show(&step?, &mut preview).await?;
+        }
+        preview.failed = std::mem::take(&mut report.errors).into_iter().filter(|fault| fault.scope.is_none()).collect();
+        preview.warnings = std::mem::take(&mut report.warnings);
+        preview.unchanged += report.counts.unchanged;
+        preview.requests.made = self.source.requests();
+        preview.writes = (preview.add.len() + preview.update.len() + preview.delete.len()) as u64;
+        Ok(preview)
+    }
+
+    async fn show(&self, step: &Step, preview: &mut Preview) -> Result<()> {
+        let key = step.key(self.shape.key_prefix())?;
+        match step.action {
+            Action::Restamp => preview.unchanged += 1,
+            Action::Change(Change::Delete, _) => preview.delete.push(Keyed { key }),
+            Action::Change(Change::Add, _) => {
+                preview.requests.to_come += u64::from(self.source.remote());
+                let key = step.entry.as_ref().and_then(|entry| self.shape.key(entry)).unwrap_or(key);
+                preview.add.push(Keyed { key });
+            }
+            Action::Change(Change::Update, why) => {
+                preview.requests.to_come += u64::from(self.source.remote());
+                let shown = preview.update.len() < DIFFS_MAX && !self.source.remote();
+                let diff = if shown { super::diff::of(self, step, &key).await? } else { None };
+                preview.update.push(Update { key, why: why.name(), diff });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Diffs shown in one plan: enough to judge, not a second copy of the data.
+const DIFFS_MAX: usize = 100;

@@ -1,0 +1,338 @@
+//! Reading: the source's listing merged with the baseline (and, where it is cheap, with the store's own listing)
+//! into findings. Streams when everything is sorted, so a run with nothing to do needs no memory to speak of.
+
+use std::collections::{HashMap, HashSet};
+
+use serde::Deserialize;
+
+use super::decide::Past;
+use super::detect::{self, Finding, Known};
+use super::lines::Lines;
+use super::plan::{Action, Seen, Step, Steps, Why};
+use super::scopes::Scopes;
+use super::sightings::{Row, Sighting, Sightings, What};
+use super::{Ask, Pipeline};
+use crate::error::{Error, Fault, Result};
+use crate::record::{Fingerprint, Version};
+use crate::source::{self, Cursors};
+use crate::state::held::Verdict;
+use crate::state::journal::Change;
+use crate::state::{Report, decode, keys};
+use crate::store::{Listed, What as Ls};
+
+/// What reading found: steps to take, things not seen, and how every scope ended.
+#[derive(Default)]
+pub struct Reading {
+    pub steps: Steps,
+    /// Known but not seen; what that means depends on how their scopes ended.
+    pub unseen: Steps,
+    pub scopes: Scopes,
+    /// Keys the baseline holds.
+    pub known: u64,
+    /// Decisions the source has overtaken.
+    pub void: Vec<String>,
+    /// Entries that lost to another of the same identity: entry id, identity, scope.
+    pub shadowed: Vec<(String, String, String)>,
+    /// Scopes in which an item failed; their cursors stay.
+    pub failed: Vec<String>,
+    /// Identities held by the last pass and met again in this one, so that they are judged anew.
+    pub met: HashSet<String>,
+}
+
+pub async fn read(
+    line: &Pipeline,
+    ask: &Ask,
+    cursors: &Cursors,
+    past: &Past,
+    report: &mut Report,
+) -> Result<Reading> {
+    let (mut sink, events) = source::channel_until(ask.stop.flag());
+    let listing = async {
+        let listed = match line.source.list(cursors, &mut sink).await {
+            Ok(()) if ask.stop.is_set() => Err(Error::new(crate::error::Kind::Canceled, "stopped by request")),
+            listed => listed,
+        };
+        let flushed = if listed.is_ok() { sink.flush().await } else { Ok(()) };
+        drop(sink);
+        listed.and(flushed)
+    };
+    let merging = async {
+        let sightings = Sightings::of(events, line.shape.clone(), line.source.sorted());
+        let mut merge = Merge::start(line, ask, past, report).await?;
+        merge.all(sightings).await?;
+        Ok(merge.found)
+    };
+    let (listed, merged): (Result<()>, Result<Reading>) = tokio::join!(listing, merging);
+    match (listed, merged) {
+        // A merge that stopped makes the listing stop too: its own reason comes first.
+        (_, Err(error)) | (Err(error), Ok(_)) => Err(error),
+        (Ok(()), Ok(found)) => Ok(found),
+    }
+}
+
+/// The store's own listing, joined where that is cheap.
+enum Joined {
+    No,
+    /// Keys sort as identities do.
+    InOrder(Lines),
+    ByKey(HashMap<String, Version>),
+}
+
+struct Merge<'a> {
+    line: &'a Pipeline,
+    only: Option<&'a str>,
+    heal: &'a HashSet<String>,
+    past: &'a Past,
+    report: &'a mut Report,
+    baseline: Lines,
+    joined: Joined,
+    found: Reading,
+    last: Option<(String, String)>,
+}
+
+/// The two fields of a baseline record that every comparison needs, without decoding the rest.
+#[derive(Deserialize)]
+struct Peek<'a> {
+    #[serde(borrow, rename = "v")]
+    version: std::borrow::Cow<'a, str>,
+    #[serde(borrow, rename = "b")]
+    body: std::borrow::Cow<'a, str>,
+    #[serde(borrow, default, rename = "k")]
+    key: Option<std::borrow::Cow<'a, str>>,
+    #[serde(borrow, default, rename = "s")]
+    scope: std::borrow::Cow<'a, str>,
+}
+
+fn peek(line: &Listed) -> Result<Peek<'_>> {
+    let value = line.value.as_deref().unwrap_or_default();
+    serde_json::from_slice(value).map_err(|error| {
+        Error::new(crate::error::Kind::Corrupt, format!("the state record {} cannot be read", line.key)).caused_by(error)
+    })
+}
+
+impl<'a> Merge<'a> {
+    async fn start(
+        line: &'a Pipeline,
+        ask: &'a Ask,
+        past: &'a Past,
+        report: &'a mut Report,
+    ) -> Result<Self> {
+        let joined = match (line.store.caps().cheap_list, line.shape.key_prefix()) {
+            (false, _) => Joined::No,
+            (true, Some(prefix)) => Joined::InOrder(Lines::of(line.store.clone(), prefix, Ls::Keys)),
+            (true, None) => Joined::ByKey(by_key(line).await?),
+        };
+        let baseline = Lines::of(line.baseline.as_ref().unwrap_or(line.state.store()).clone(), keys::bases(&line.name), Ls::Values);
+        let found = Reading::default();
+        let (only, heal) = (ask.only.as_deref(), &ask.heal);
+        Ok(Merge { line, only, heal, past, report, baseline, joined, found, last: None })
+    }
+
+    async fn all(&mut self, mut sightings: Sightings) -> Result<()> {
+        while let Some(rows) = sightings.next().await? {
+            for row in rows {
+                match row {
+                    Row::End(scope, end) => self.found.scopes.end(&scope, end),
+                    Row::Note(text) => self.report.warn(text),
+                    Row::Sighting(sighting) => self.sighting(sighting).await?,
+                }
+            }
+        }
+        while let Some(known) = self.baseline.pop().await? {
+            self.unseen(known).await?;
+        }
+        Ok(())
+    }
+
+    async fn sighting(&mut self, sighting: Sighting) -> Result<()> {
+        let known = self.baseline_of(&sighting.identity).await?;
+        if !self.wanted(&sighting.identity, known.as_ref()) {
+            return Ok(());
+        }
+        if self.past.holds(&sighting.identity) {
+            self.found.met.insert(sighting.identity.clone());
+        }
+        if let Some((last, winner)) = &self.last {
+            if *last == sighting.identity {
+                let text = format!("{} is shadowed by {winner}: both are {last}", sighting.entry.id);
+                self.report.warn(text);
+                self.report.count(&sighting.entry.scope, |counts| {
+                    counts.scanned += 1;
+                    counts.skipped += 1;
+                });
+                let scope = sighting.entry.scope.to_string();
+                self.found.shadowed.push((sighting.entry.id, sighting.identity, scope));
+                return Ok(());
+            }
+            if *last > sighting.identity {
+                return Err(Error::bug(format!("{} came out of order after {last}", sighting.identity)));
+            }
+        }
+        self.last = Some((sighting.identity.clone(), sighting.entry.id.clone()));
+        self.judge(sighting, known).await
+    }
+
+    async fn judge(&mut self, sighting: Sighting, known: Option<Listed>) -> Result<()> {
+        match sighting.what {
+            What::There => {}
+            What::Bad(fault) => {
+                self.bad(&sighting.identity, &sighting.entry.scope, fault);
+                return Ok(());
+            }
+            What::Gone => return if let Some(known) = known { self.push_gone(known).await } else { Ok(()) },
+        }
+        self.report.count(&sighting.entry.scope, |counts| counts.scanned += 1);
+        let stamp = self.line.shape.stamp(&sighting.entry);
+        let peeked = known.as_ref().map(peek).transpose()?;
+        let key = peeked.as_ref().and_then(|peeked| peeked.key.as_deref());
+        let seen = self.joined.at(&sighting.identity, key, known.is_some()).await?;
+        let known_as = peeked.as_ref().zip(known.as_ref()).map(|(peeked, known)| Known {
+            stamp: known.fingerprint.unwrap_or(Fingerprint([0; 32])),
+            body: &peeked.body,
+            version: &peeked.version,
+        });
+        let finding = detect::sighted(stamp, &sighting.entry.version, known_as, &seen, self.line.drift);
+        match finding {
+            Finding::Same if self.heal.contains(&sighting.identity) => {
+                self.push_step(sighting, Action::Change(Change::Update, Why::Drift), stamp, known.as_ref(), seen)?;
+            }
+            Finding::Same => {
+                self.void_decision(&sighting.identity);
+                self.report.count(&sighting.entry.scope, |counts| counts.unchanged += 1);
+            }
+            Finding::Drifted(class) => {
+                self.report.warn(format!("{} was {class} in the store and left so, as `drift` says", sighting.identity));
+                self.report.count(&sighting.entry.scope, |counts| counts.unchanged += 1);
+            }
+            Finding::Act(action) => self.push_step(sighting, action, stamp, known.as_ref(), seen)?,
+        }
+        Ok(())
+    }
+
+    fn push_step(
+        &mut self,
+        sighting: Sighting,
+        action: Action,
+        stamp: Fingerprint,
+        known: Option<&Listed>,
+        seen: Seen,
+    ) -> Result<()> {
+        self.found.steps.push(&Step {
+            scope: sighting.entry.scope.to_string(),
+            identity: sighting.identity,
+            action,
+            stamp: Some(stamp),
+            entry: Some(sighting.entry),
+            base: known.map(base_json).transpose()?,
+            seen,
+            after: None,
+        })
+    }
+
+    fn bad(&mut self, identity: &str, scope: &str, fault: Fault) {
+        self.report.error(fault.at_key(identity));
+        self.found.failed.push(scope.to_owned());
+        self.report.count(scope, |counts| {
+            counts.scanned += 1;
+            counts.failed += 1;
+        });
+    }
+
+    /// The baseline record of an identity; those passed on the way were not seen.
+    async fn baseline_of(&mut self, identity: &str) -> Result<Option<Listed>> {
+        loop {
+            self.baseline.fill().await?;
+            match self.baseline.peek() {
+                Some(next) if next < identity => {
+                    if let Some(known) = self.baseline.pop().await? {
+                        self.unseen(known).await?;
+                    }
+                }
+                Some(next) if next == identity => {
+                    self.found.known += 1;
+                    return self.baseline.pop().await;
+                }
+                _ => return Ok(None),
+            }
+        }
+    }
+
+    async fn unseen(&mut self, known: Listed) -> Result<()> {
+        self.found.known += 1;
+        let identity = keys::below(&keys::bases(&self.line.name), &known.key).to_owned();
+        if !self.wanted(&identity, Some(&known)) {
+            return Ok(());
+        }
+        self.push_unseen(known, identity, false).await
+    }
+
+    async fn push_gone(&mut self, known: Listed) -> Result<()> {
+        let identity = keys::below(&keys::bases(&self.line.name), &known.key).to_owned();
+        self.push_unseen(known, identity, true).await
+    }
+
+    async fn push_unseen(&mut self, known: Listed, identity: String, gone: bool) -> Result<()> {
+        let peeked = peek(&known)?;
+        let seen = self.joined.at(&identity, peeked.key.as_deref(), true).await?;
+        let step = Step {
+            scope: peeked.scope.to_string(),
+            identity,
+            action: Action::Change(Change::Delete, Why::Absent),
+            stamp: None,
+            entry: None,
+            base: Some(base_json(&known)?),
+            seen,
+            after: None,
+        };
+        // The source's own word that it is gone needs no proof by absence.
+        if gone { self.found.steps.push(&step) } else { self.found.unseen.push(&step) }
+    }
+
+    /// The source agrees with the store: whatever a person decided about another version is settled.
+    fn void_decision(&mut self, identity: &str) {
+        let decision = self.past.decisions.get(identity);
+        if decision.is_some_and(|decision| decision.verdict != Verdict::Adopted) {
+            self.found.void.push(identity.to_owned());
+        }
+    }
+
+    /// `--only KEY`: everything else is as if it were not there, seen or unseen.
+    fn wanted(&self, identity: &str, known: Option<&Listed>) -> bool {
+        let Some(only) = self.only else { return true };
+        let key = known.and_then(|line| peek(line).ok()).and_then(|peeked| peeked.key.map(|key| key.to_string()));
+        let by_prefix = || self.line.shape.key_prefix().is_some_and(|prefix| only.strip_prefix(prefix) == Some(identity));
+        identity == only || key.as_deref() == Some(only) || by_prefix()
+    }
+}
+
+impl Joined {
+    /// What the store's listing says about an identity's key.
+    async fn at(&mut self, identity: &str, key: Option<&str>, known: bool) -> Result<Seen> {
+        let version = match self {
+            Joined::No => return Ok(Seen::NotAsked),
+            Joined::InOrder(lines) => lines.take(identity).await?.map(|line| line.version),
+            Joined::ByKey(_) if !known => return Ok(Seen::NotAsked),
+            Joined::ByKey(keys) => keys.get(key.unwrap_or(identity)).cloned(),
+        };
+        Ok(version.map_or(Seen::Nothing, Seen::At))
+    }
+}
+
+async fn by_key(line: &Pipeline) -> Result<HashMap<String, Version>> {
+    let mut lines = Lines::of(line.store.clone(), "", Ls::Keys);
+    let mut keys = HashMap::new();
+    while let Some(listed) = lines.pop().await? {
+        keys.insert(listed.key, listed.version);
+    }
+    Ok(keys)
+}
+
+fn base_json(known: &Listed) -> Result<(Fingerprint, String)> {
+    let value = known.value.as_deref().unwrap_or_default();
+    let json = std::str::from_utf8(value).map_err(|error| {
+        Error::new(crate::error::Kind::Corrupt, format!("the state record {} cannot be read", known.key)).caused_by(error)
+    })?;
+    // A record that cannot be decoded is found here, before anything is planned on it.
+    decode::<crate::state::Base>(&known.key, value)?;
+    Ok((known.fingerprint.unwrap_or(Fingerprint([0; 32])), json.to_owned()))
+}

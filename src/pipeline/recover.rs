@@ -1,0 +1,101 @@
+//! After a crash: open intents are compared with the store. What arrived is settled; the rest is dropped and will be
+//! read and planned again. Nothing is written to the store here.
+
+use std::collections::HashSet;
+
+use super::Pipeline;
+use super::settle;
+use crate::error::{Error, Fault, Kind, Result};
+use crate::record::{Fingerprint, Version};
+use crate::state::journal::{Exceptions, Intent, Late, OpenBatch};
+use crate::state::{Pointer, Report, Status, item, keys};
+use crate::store::{Item, Stored};
+
+/// Settle what an interrupted run left open. Returns how many changes turned out to have arrived.
+pub async fn recover(line: &Pipeline) -> Result<u64> {
+    mark_interrupted(line).await?;
+    let prefix = keys::open_batches(&line.name);
+    let mut arrived = 0;
+    for (key, open) in line.state.read_all::<OpenBatch>(&prefix).await? {
+        let (run, batch) = place(keys::below(&prefix, &key))?;
+        arrived += settle_batch(line, &key, run, batch, open).await?;
+    }
+    Ok(arrived)
+}
+
+fn place(name: &str) -> Result<(&str, u32)> {
+    let parts = name.split_once('/').and_then(|(run, batch)| Some((run, batch.parse().ok()?)));
+    parts.ok_or_else(|| Error::new(Kind::Corrupt, format!("the state record open/…/{name} cannot be read")))
+}
+
+async fn settle_batch(line: &Pipeline, key: &str, run: &str, batch: u32, open: OpenBatch) -> Result<u64> {
+    let intents: Vec<Intent> = line.state.read(&keys::journal(&line.name, run, batch)).await?.unwrap_or_default();
+    let mut late: Exceptions =
+        line.state.read(&keys::outcomes(&line.name, run, batch)).await?.unwrap_or_default();
+    let indices = open.only.unwrap_or_else(|| (0u32..).zip(&intents).map(|(index, _)| index).collect());
+    let wanted: Vec<(u32, &Intent)> =
+        indices.into_iter().filter_map(|index| Some((index, intents.get(index as usize)?))).collect();
+    let names: Vec<&str> = wanted.iter().map(|(_, intent)| intent.key()).collect();
+    let stored = if names.is_empty() { Vec::new() } else { line.store.get(&names).await? };
+    let unmoved = unmoved(line, &intents).await?;
+    let mut items = Vec::new();
+    let mut count = 0;
+    for ((index, intent), stored) in wanted.into_iter().zip(stored) {
+        match arrived(intent, stored.as_ref()) {
+            // The baseline goes on naming the old key, so that the next pass completes the move.
+            Some(_) if !intent.retire && unmoved.contains(&intent.identity) => late.push((index, Late::Dropped)),
+            Some(version) => {
+                count += 1;
+                let pointer = Pointer { run: run.to_owned(), batch, index };
+                items.extend(settle::landed(line, intent, version, pointer)?);
+            }
+            None => late.push((index, Late::Dropped)),
+        }
+    }
+    if !late.is_empty() {
+        items.push(item(keys::outcomes(&line.name, run, batch), &late)?);
+    }
+    items.push(Item::delete(key));
+    line.state.commit(items).await?;
+    Ok(count)
+}
+
+/// Identities on the move whose old key is still in the store as it was.
+async fn unmoved(line: &Pipeline, intents: &[Intent]) -> Result<HashSet<String>> {
+    let retired: Vec<&Intent> = intents.iter().filter(|intent| intent.retire).collect();
+    if retired.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let names: Vec<&str> = retired.iter().map(|intent| intent.key()).collect();
+    let stored = line.store.get(&names).await?;
+    let left = retired.iter().zip(stored).filter(|(intent, stored)| {
+        stored.as_ref().is_some_and(|stored| Some(&stored.version) == intent.prior_version.as_ref())
+    });
+    Ok(left.map(|(intent, _)| intent.identity.clone()).collect())
+}
+
+/// Did this change reach the store? The exact bytes are the proof.
+#[allow(clippy::option_option)] // arrived at all, and then with which version
+fn arrived(intent: &Intent, stored: Option<&Stored>) -> Option<Option<Version>> {
+    match (intent.bytes, stored) {
+        (Some(bytes), Some(stored)) if Fingerprint::of(&stored.value) == bytes => Some(Some(stored.version.clone())),
+        (None, None) => Some(None),
+        _ => None,
+    }
+}
+
+/// We hold the lock, so a run still marked as running has no process any more.
+async fn mark_interrupted(line: &Pipeline) -> Result<()> {
+    let Some(last) = line.state.read::<String>(&keys::last(&line.name)).await? else { return Ok(()) };
+    let Some(mut report) = line.state.read::<Report>(&keys::run(&last)).await? else { return Ok(()) };
+    if report.status != Status::Running {
+        return Ok(());
+    }
+    let error = Error::new(Kind::Unavailable, "interrupted: the process ended before the run did")
+        .remedy_is("Nothing to do: the next run settles what had arrived and repeats the rest.");
+    report.error(Fault::of(&error));
+    report.status = Status::Failed;
+    report.interrupted = true;
+    report.finished = Some(crate::clock::rfc3339_ms(line.clock.now()));
+    line.state.put(&keys::run(&last), &report).await
+}

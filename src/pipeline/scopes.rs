@@ -1,0 +1,170 @@
+//! What a listing proved. Pure bookkeeping of how each scope ended; the one place that says "absent".
+
+use std::collections::BTreeMap;
+
+use crate::error::Fault;
+
+/// How a scope ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    Complete(Option<String>),
+    Window(Option<String>),
+    Unchanged,
+    Broken(Fault),
+}
+
+/// What may be concluded about something that was not seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Absence {
+    /// It is not there.
+    Proven,
+    /// The scope was not read because nothing changed in it: it is still there.
+    StillThere,
+    /// Nobody knows.
+    Unknown,
+}
+
+/// The ends of all scopes of one listing. A scope's end covers everything below it, unless a scope in between
+/// ended by itself.
+#[derive(Debug, Default)]
+pub struct Scopes {
+    ends: BTreeMap<String, End>,
+}
+
+impl Scopes {
+    /// Record an end. A scope that broke once stays broken, whatever else is said of it.
+    pub fn end(&mut self, scope: &str, end: End) {
+        match self.ends.get_mut(scope) {
+            Some(End::Broken(_)) => {}
+            Some(old) => *old = end,
+            None => drop(self.ends.insert(scope.to_owned(), end)),
+        }
+    }
+
+    /// The end that covers a scope: its own, or the nearest above it.
+    fn covering(&self, scope: &str) -> Option<&End> {
+        let mut at = scope;
+        loop {
+            if let Some(end) = self.ends.get(at) {
+                return Some(end);
+            }
+            at = match at.rfind('/') {
+                Some(slash) => &at[..slash],
+                None if at.is_empty() => return None,
+                None => "",
+            };
+        }
+    }
+
+    /// May something of this scope that was not seen be taken for absent?
+    pub fn absence(&self, scope: &str) -> Absence {
+        match self.covering(scope) {
+            Some(End::Complete(_)) => Absence::Proven,
+            Some(End::Unchanged) => Absence::StillThere,
+            Some(End::Window(_) | End::Broken(_)) | None => Absence::Unknown,
+        }
+    }
+
+    /// Whether the scope was looked at in this pass, so that what was decided about it earlier is decided anew.
+    pub fn was_read(&self, scope: &str) -> bool {
+        matches!(self.covering(scope), Some(End::Complete(_) | End::Window(_)))
+    }
+
+    /// The scope itself, or one above it, came to an end.
+    pub fn ended(&self, scope: &str) -> bool {
+        self.covering(scope).is_some()
+    }
+
+    pub fn broken(&self) -> impl Iterator<Item = (&str, &Fault)> {
+        self.ends.iter().filter_map(|(scope, end)| match end {
+            End::Broken(fault) => Some((scope.as_str(), fault)),
+            _ => None,
+        })
+    }
+
+    /// Every scope was broken: the source as a whole could not be read.
+    pub fn all_broken(&self) -> bool {
+        !self.ends.is_empty() && self.ends.values().all(|end| matches!(end, End::Broken(_)))
+    }
+
+    /// Where the source as a whole stands now, if it was read to its end.
+    pub fn head(&self) -> Option<String> {
+        match self.ends.get("") {
+            Some(End::Complete(cursor)) => cursor.clone(),
+            _ => None,
+        }
+    }
+
+    /// Cursors that may move: of scopes read well, with nothing failed and nothing broken in or below them.
+    pub fn cursors<'a>(&'a self, failed: &'a [String]) -> impl Iterator<Item = (&'a str, &'a str)> {
+        let spoiled = move |scope: &str| {
+            failed.iter().any(|other| covers(scope, other)) || self.broken().any(|(other, _)| covers(scope, other))
+        };
+        self.ends.iter().filter_map(move |(scope, end)| match end {
+            End::Complete(Some(cursor)) | End::Window(Some(cursor)) if !spoiled(scope) => {
+                Some((scope.as_str(), cursor.as_str()))
+            }
+            _ => None,
+        })
+    }
+}
+
+/// `upper` is `lower` or above it.
+fn covers(upper: &str, lower: &str) -> bool {
+    upper.is_empty() || lower == upper || (lower.starts_with(upper) && lower.as_bytes()[upper.len()] == b'/')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{Error, Kind};
+
+    fn broken() -> End {
+        End::Broken(Fault::of(&Error::new(Kind::Unavailable, "down")))
+    }
+
+    fn scopes(ends: &[(&str, End)]) -> Scopes {
+        let mut scopes = Scopes::default();
+        for (scope, end) in ends {
+            scopes.end(scope, end.clone());
+        }
+        scopes
+    }
+
+    #[test]
+    fn absence_needs_a_complete_scope_and_nothing_broken_in_between() {
+        let whole = scopes(&[("", End::Complete(None)), ("a/b", broken()), ("w", End::Window(None)), ("u", End::Unchanged)]);
+        for (scope, expected) in [
+            ("", Absence::Proven),
+            ("a", Absence::Proven),
+            ("a/b", Absence::Unknown),
+            ("a/b/c", Absence::Unknown),
+            ("a/bc", Absence::Proven),
+            ("w", Absence::Unknown),
+            ("u/x", Absence::StillThere),
+        ] {
+            assert_eq!(whole.absence(scope), expected, "{scope}");
+        }
+        assert_eq!(scopes(&[("25", End::Complete(None))]).absence("26"), Absence::Unknown);
+        assert_eq!(scopes(&[]).absence(""), Absence::Unknown);
+    }
+
+    #[test]
+    fn a_scope_that_broke_stays_broken() {
+        let twice = scopes(&[("a", broken()), ("a", End::Complete(None))]);
+        assert_eq!(twice.absence("a"), Absence::Unknown);
+        assert!(twice.all_broken());
+    }
+
+    #[test]
+    fn a_cursor_moves_only_when_nothing_failed_below_it() {
+        let ends = [("", End::Complete(Some("1".into()))), ("b", End::Window(Some("2".into())))];
+        let moved = |failed: &[&str]| {
+            let failed: Vec<String> = failed.iter().map(ToString::to_string).collect();
+            scopes(&ends).cursors(&failed).map(|(scope, _)| scope.to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(moved(&[]), ["", "b"]);
+        assert_eq!(moved(&["a/x"]), ["b"]);
+        assert_eq!(moved(&["b/x"]), [""; 0]);
+    }
+}

@@ -1,0 +1,103 @@
+//! Settling: what state learns once outcomes are known. Only here does the baseline move.
+
+use super::Pipeline;
+use super::prepare::Write;
+use crate::error::{Fault, Result};
+use crate::queue;
+use crate::record::Version;
+use crate::state::journal::{Exceptions, Intent, Late, OpenBatch, PriorValue};
+use crate::state::{Base, Pointer, Tombstone, item, keys};
+use crate::store::Item;
+
+/// The outcomes of one batch, turned into state items.
+pub struct Arrived<'a> {
+    line: &'a Pipeline,
+    run: String,
+    batch: u32,
+    items: Vec<Item>,
+    exceptions: Exceptions,
+    unknown: Vec<u32>,
+}
+
+impl<'a> Arrived<'a> {
+    pub fn new(line: &'a Pipeline, run: &str, batch: u32) -> Self {
+        Arrived { line, run: run.to_owned(), batch, items: Vec::new(), exceptions: Vec::new(), unknown: Vec::new() }
+    }
+
+    pub fn landed(&mut self, write: &Write, version: Option<Version>) -> Result<()> {
+        self.items.extend(landed(self.line, &write.intent, version, write.pointer.clone())?);
+        self.items.extend(write.release.iter().cloned());
+        Ok(())
+    }
+
+    pub fn already_so(&mut self, index: u32) {
+        self.exceptions.push((index, Late::AlreadySo));
+    }
+
+    pub fn conflict(&mut self, index: u32) {
+        self.exceptions.push((index, Late::Conflict));
+    }
+
+    pub fn dropped(&mut self, index: u32) {
+        self.exceptions.push((index, Late::Dropped));
+    }
+
+    pub fn failed(&mut self, index: u32, fault: &Fault) {
+        self.exceptions.push((index, Late::Failed(fault.clone())));
+    }
+
+    pub fn unknown(&mut self, index: u32) {
+        self.unknown.push(index);
+    }
+
+    /// Everything state has to learn about this batch.
+    pub fn items(mut self) -> Result<Vec<Item>> {
+        let open = keys::open_batch(&self.line.name, &self.run, self.batch);
+        if !self.exceptions.is_empty() {
+            let key = keys::outcomes(&self.line.name, &self.run, self.batch);
+            self.items.push(item(key, &self.exceptions)?);
+        }
+        self.items.push(if self.unknown.is_empty() {
+            Item::delete(open)
+        } else {
+            item(open, &OpenBatch { only: Some(self.unknown) })?
+        });
+        Ok(self.items)
+    }
+}
+
+/// State items for one intent that reached the store.
+pub fn landed(line: &Pipeline, intent: &Intent, version: Option<Version>, pointer: Pointer) -> Result<Vec<Item>> {
+    let pipeline = &line.name;
+    let mut items = queue::tasks(pipeline, intent, &pointer, line.clock.now())?;
+    if !intent.retire {
+        match &intent.next {
+            Some(next) => {
+                let version = version.unwrap_or_else(|| next.base.version.clone());
+                let base = Base { version, ..next.base.clone() };
+                items.push(base.item(pipeline, &intent.identity, next.stamp)?);
+            }
+            None => {
+                items.push(Item::delete(keys::base(pipeline, &intent.identity)));
+                let stone = Tombstone { key: intent.key.clone(), written: pointer };
+                items.push(item(keys::tombstone(pipeline, &intent.identity), &stone)?);
+            }
+        }
+    }
+    if let Some(decision) = &intent.decision {
+        items.push(item(keys::decision(pipeline, &intent.identity), decision)?);
+    } else if intent.lift {
+        items.push(Item::delete(keys::decision(pipeline, &intent.identity)));
+    }
+    Ok(items)
+}
+
+/// What an intent weighs in the journal, near enough for retention.
+pub fn weight(write: &Write) -> u64 {
+    let inline = match &write.intent.prior {
+        Some(PriorValue::Text(text) | PriorValue::Base64(text)) => text.len(),
+        Some(PriorValue::Blob(_)) | None => 0,
+    };
+    let blob = write.blob.as_ref().and_then(super::prepare::value_of).map_or(0, bytes::Bytes::len);
+    (300 + inline + blob) as u64
+}

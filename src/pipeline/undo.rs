@@ -1,0 +1,408 @@
+//! Undo: the reverse of a run, itself a run. Values come from the journal; a key that somebody changed since is held,
+//! not overwritten; what was undone stays pinned, so that the next tick does not redo what a person undid.
+
+use serde::{Deserialize, Serialize};
+
+use super::apply::{Applied, Applier};
+use super::decide::count_held;
+use super::guard::{self, Holds, Population};
+use super::plan::{PlanId, Steps};
+use super::prepare::{Prepare, Ready, Write, conditional, number};
+use super::preview::{Held, Keyed, Preview, Update};
+use super::{Ask, Pipeline, recover};
+use crate::clock::rfc3339_ms;
+use crate::error::{Error, Kind, Result};
+use crate::record::Fingerprint;
+use crate::state::held::{Decision, Header, HeldItem, Verdict};
+use crate::state::journal::{Change, Exceptions, Intent, PriorBase, PriorValue};
+use crate::state::{Base, Pointer, Report, Tombstone, item, keys};
+use crate::store::{Op, Query, StoreExt, Stored};
+
+/// One change to be reversed: its place in the journal, and what reversing it means.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Reverse {
+    batch: u32,
+    index: u32,
+    identity: String,
+    key: String,
+    change: Change,
+    scope: String,
+    stamp: Option<Fingerprint>,
+}
+
+impl Reverse {
+    fn held(&self, rule: &str, foreign: bool) -> HeldItem {
+        HeldItem {
+            identity: self.identity.clone(),
+            key: self.key.clone(),
+            change: self.change,
+            rule: rule.to_owned(),
+            scope: self.scope.clone(),
+            stamp: self.stamp,
+            foreign,
+        }
+    }
+}
+
+/// What has become of a change since it was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// The store holds what the run wrote.
+    AsLeft,
+    /// Somebody else brought the earlier value back; state does not know yet.
+    PutBack,
+    /// It was undone before.
+    Undone,
+    Changed,
+}
+
+const CHANGED: &str = "changed since by somebody else";
+
+fn forgotten(run: &str) -> Error {
+    Error::new(Kind::NotFound, format!("what run {run} changed is no longer kept"))
+        .remedy_is("Raise `journal = { keep, max }` to be able to undo for longer.")
+}
+
+struct Plan {
+    steps: Steps,
+    held: Vec<HeldItem>,
+    reverses: Vec<(Change, String)>,
+}
+
+impl Pipeline {
+    /// Reverse a run. `approved` = a person has seen what the guard would hold.
+    pub async fn undo(&self, run: &str, ask: &Ask, approved: bool) -> Result<Report> {
+        let _lock = self.locks.acquire(&self.name)?;
+        recover::recover(self).await?;
+        let done = self.undoable(run).await?;
+        let mut report = self.begin(ask.trigger).await?;
+        report.undoes = Some(run.to_owned());
+        if let Err(error) = self.reverse(&done, ask, approved, &mut report).await {
+            report.fail(&error);
+        }
+        self.follow_up(ask, &mut report).await;
+        self.close(&mut report).await;
+        Ok(report)
+    }
+
+    /// What undoing a run would do. Writes nothing.
+    pub async fn preview_undo(&self, run: &str) -> Result<Preview> {
+        let done = self.undoable(run).await?;
+        let plan = self.plan_undo(&done, false).await?;
+        let mut preview = Preview { id: plan_id(self, run, &plan), pipeline: self.name.clone(), ..Preview::default() };
+        for (change, key) in plan.reverses {
+            match change {
+                Change::Add => preview.add.push(Keyed { key }),
+                Change::Update => preview.update.push(Update { key, why: "undo", diff: None }),
+                Change::Delete => preview.delete.push(Keyed { key }),
+            }
+        }
+        for held in plan.held {
+            preview.held.push(Held { key: held.key, change: held.change, rule: held.rule });
+        }
+        preview.writes = (preview.add.len() + preview.update.len() + preview.delete.len()) as u64;
+        Ok(preview)
+    }
+
+    async fn undoable(&self, run: &str) -> Result<Report> {
+        let report = Pipeline::find_run(&self.state, run).await?;
+        if report.pipeline != self.name {
+            return Err(Error::bug(format!("run {run} belongs to {}", report.pipeline)));
+        }
+        let kept: Option<u64> = self.state.read(&keys::weight(&self.name, run)).await?;
+        if kept.is_none() && report.writes > 0 {
+            return Err(forgotten(run));
+        }
+        Ok(report)
+    }
+
+    async fn reverse(&self, done: &Report, ask: &Ask, approved: bool, report: &mut Report) -> Result<()> {
+        let run = &done.id;
+        let mut plan = self.plan_undo(done, approved).await?;
+        for held in &plan.held {
+            count_held(report, held, true);
+        }
+        ask.progress.step(&self.name, "undoing", Some(plan.steps.len()));
+        let preparer = Reverser { line: self, run, undo_run: report.id.clone() };
+        let mut applier = Applier::new(self, ask, preparer, report);
+        let outcome = applier.all(&mut plan.steps).await;
+        let applied = applier.applied;
+        self.keep_undo_held(run, plan, applied, report).await?;
+        outcome
+    }
+
+    async fn keep_undo_held(&self, run: &str, mut plan: Plan, applied: Applied, report: &mut Report) -> Result<()> {
+        if applied.journal_bytes > 0 {
+            self.state.put(&keys::weight(&self.name, &report.id), &applied.journal_bytes).await?;
+        }
+        // What turned out to be changed since brings its own scan along: there is no source that was scanned.
+        for held in applied.held {
+            plan.held.push(held);
+        }
+        let id = plan_id(self, run, &plan);
+        report.plan = Some(id.clone());
+        fill_scanned(report);
+        if plan.held.is_empty() {
+            return self.state.nothing_held(&self.name, run).await;
+        }
+        let header = Header {
+            plan: id,
+            pipeline: self.name.clone(),
+            since: rfc3339_ms(self.clock.now()),
+            run: report.id.clone(),
+            undo: Some(run.to_owned()),
+        };
+        self.state.hold(&header, &plan.held).await
+    }
+
+    /// Read the run's journal backwards into steps, and let the guard judge the whole. What was undone before, by a
+    /// pass that was cut off or by what of it the guard let through, is done with.
+    async fn plan_undo(&self, done: &Report, approved: bool) -> Result<Plan> {
+        let run = &done.id;
+        let mut batches = self.state.keys(&keys::journal_of(&self.name, run)).await?;
+        batches.reverse();
+        let (mut reverses, mut changed, mut kept) = (Vec::new(), Vec::new(), 0);
+        for key in batches {
+            let number = keys::below(&keys::journal_of(&self.name, run), &key).parse().unwrap_or(u32::MAX);
+            let intents: Vec<Intent> = self.state.read(&key).await?.unwrap_or_default();
+            let late: Exceptions =
+                self.state.read(&keys::outcomes(&self.name, run, number)).await?.unwrap_or_default();
+            let applied = |(index, _): &(u32, &Intent)| !late.iter().any(|(other, _)| other == index);
+            let applied: Vec<(u32, &Intent)> = (0u32..).zip(&intents).filter(applied).collect();
+            kept += applied.len() as u64;
+            let names: Vec<&str> = applied.iter().map(|(_, intent)| intent.key()).collect();
+            let stored = if names.is_empty() { Vec::new() } else { self.store.get(&names).await? };
+            for ((index, intent), stored) in applied.into_iter().zip(stored).rev() {
+                let reverse = self.reverse_of(number, index, intent);
+                match self.standing(run, &reverse, intent, stored.as_ref()).await? {
+                    Standing::AsLeft | Standing::PutBack => reverses.push(reverse),
+                    Standing::Undone => {}
+                    Standing::Changed => changed.push(reverse.held(CHANGED, true)),
+                }
+            }
+        }
+        if kept < done.writes {
+            return Err(forgotten(run));
+        }
+        let holds = if approved { Holds::default() } else { self.judge_undo(&reverses).await? };
+        let mut plan = divide(reverses, &holds)?;
+        plan.held.extend(changed);
+        Ok(plan)
+    }
+
+    /// What has become of a change since the run made it.
+    async fn standing(&self, run: &str, step: &Reverse, intent: &Intent, stored: Option<&Stored>) -> Result<Standing> {
+        let now = stored.map(|stored| Fingerprint::of(&stored.value));
+        if now == intent.bytes {
+            return Ok(Standing::AsLeft);
+        }
+        let before = intent.prior.as_ref().map(PriorValue::sha256).transpose()?;
+        if now != before {
+            return Ok(Standing::Changed);
+        }
+        if intent.retire {
+            return Ok(Standing::Undone);
+        }
+        let base: Option<Base> = self.state.read(&keys::base(&self.name, &step.identity)).await?;
+        let gone: Option<Tombstone> = self.state.read(&keys::tombstone(&self.name, &step.identity)).await?;
+        let latest = base.map(|base| base.written).or(gone.map(|gone| gone.written));
+        let here = Pointer { run: run.to_owned(), batch: step.batch, index: step.index };
+        Ok(if latest == Some(here) { Standing::PutBack } else { Standing::Undone })
+    }
+
+    fn reverse_of(&self, batch: u32, index: u32, intent: &Intent) -> Reverse {
+        let change = match (intent.change, &intent.prior) {
+            (Change::Delete, _) => Change::Add,
+            (Change::Add | Change::Update, None) => Change::Delete,
+            (Change::Add | Change::Update, Some(_)) => Change::Update,
+        };
+        let base = intent.next.as_ref().or(intent.prior_base.as_ref()).map(|known| &known.base);
+        Reverse {
+            batch,
+            index,
+            identity: intent.identity.clone(),
+            key: intent.key().to_owned(),
+            change,
+            scope: base.map(|base| base.scope.clone()).unwrap_or_default(),
+            // What the source still says: its content where that is compared, else its stamp.
+            stamp: intent.next.as_ref().map(|next| if self.compares_content() { next.base.fingerprint } else { next.stamp }),
+        }
+    }
+
+    async fn judge_undo(&self, reverses: &[Reverse]) -> Result<Holds> {
+        let count = |change| reverses.iter().filter(|one| one.change == change).count() as u64;
+        let (updates, deletes) = (count(Change::Update), count(Change::Delete));
+        if updates + deletes == 0 {
+            return Ok(Holds::default());
+        }
+        let known = self.count_known().await?;
+        Ok(guard::judge(&self.guard, Population { known, updates, deletes }))
+    }
+
+    async fn count_known(&self) -> Result<u64> {
+        let prefix = keys::bases(&self.name);
+        let mut known = 0;
+        let mut after: Option<String> = None;
+        loop {
+            let page = self.state.store().list(Query { after: after.as_deref(), ..Query::keys(&prefix) }).await?;
+            known += page.items.len() as u64;
+            after = page.items.last().map(|line| line.key.clone());
+            if !page.more {
+                return Ok(known);
+            }
+        }
+    }
+}
+
+fn divide(reverses: Vec<Reverse>, holds: &Holds) -> Result<Plan> {
+    let mut plan = Plan { steps: Steps::default(), held: Vec::new(), reverses: Vec::new() };
+    for one in reverses {
+        let rule = match one.change {
+            Change::Add => None,
+            Change::Update => holds.updates.as_deref(),
+            Change::Delete => holds.deletes.as_deref(),
+        };
+        match rule {
+            Some(rule) => plan.held.push(one.held(rule, false)),
+            None => {
+                plan.steps.push(&one)?;
+                plan.reverses.push((one.change, one.key));
+            }
+        }
+    }
+    Ok(plan)
+}
+
+fn plan_id(line: &Pipeline, run: &str, plan: &Plan) -> String {
+    let mut id = PlanId::of(&format!("{} undo {run}", line.name));
+    for held in &plan.held {
+        id.add(&held.identity, held.change, held.stamp, None);
+    }
+    if id.is_empty() {
+        for (change, key) in &plan.reverses {
+            id.add(key, *change, None, None);
+        }
+    }
+    id.finish()
+}
+
+/// An undo scans no source: its items are what it reversed.
+fn fill_scanned(report: &mut Report) {
+    let fill = |counts: &mut crate::state::Counts| {
+        let ended = counts.added + counts.updated + counts.unchanged + counts.skipped + counts.failed;
+        counts.scanned = ended + counts.held_by.add + counts.held_by.update;
+    };
+    fill(&mut report.counts);
+    report.groups.values_mut().for_each(fill);
+}
+
+/// Turns journal places into the writes that reverse them.
+struct Reverser<'a> {
+    line: &'a Pipeline,
+    run: &'a str,
+    undo_run: String,
+}
+
+impl Prepare for Reverser<'_> {
+    type Step = Reverse;
+
+    fn is_delete(step: &Reverse) -> bool {
+        step.change == Change::Delete
+    }
+
+    async fn batch(&self, batch: u32, steps: Vec<Reverse>) -> Result<Vec<Ready>> {
+        let keys: Vec<&str> = steps.iter().map(|step| step.key.as_str()).collect();
+        let stored = if keys.is_empty() { Vec::new() } else { self.line.store.get(&keys).await? };
+        let mut loaded: Option<(u32, Vec<Intent>)> = None;
+        let mut ready = Vec::with_capacity(steps.len());
+        for (step, stored) in steps.iter().zip(stored) {
+            if loaded.as_ref().is_none_or(|(number, _)| *number != step.batch) {
+                let key = keys::journal(&self.line.name, self.run, step.batch);
+                loaded = Some((step.batch, self.line.state.read(&key).await?.unwrap_or_default()));
+            }
+            let intent = loaded.as_ref().and_then(|(_, intents)| intents.get(step.index as usize));
+            let intent = intent.ok_or_else(|| Error::new(Kind::Corrupt, "the journal changed while it was read"))?;
+            ready.push(self.one(step, intent, stored).await?);
+        }
+        number(&self.undo_run, batch, &mut ready);
+        Ok(ready)
+    }
+}
+
+impl Reverser<'_> {
+    async fn one(&self, step: &Reverse, intent: &Intent, stored: Option<Stored>) -> Result<Ready> {
+        let standing = self.line.standing(self.run, step, intent, stored.as_ref()).await?;
+        if matches!(standing, Standing::Changed | Standing::Undone) {
+            return Ok(Ready::Held(step.held(CHANGED, true)));
+        }
+        let (op, bytes) = match &intent.prior {
+            None => (Op::Delete, None),
+            Some(prior) => {
+                let value = prior.load(&self.line.state, &self.line.name, self.run).await?;
+                let bytes = Fingerprint::of(&value);
+                (Op::Put { value, fingerprint: intent.prior_fingerprint }, Some(bytes))
+            }
+        };
+        // Reversing an undo lifts its pin; reversing anything else pins what the source still says.
+        let redo = intent.decision.is_some();
+        let decision = Decision { verdict: Verdict::Undone, stamp: step.stamp, run: self.run.to_owned() };
+        let reversed = Intent {
+            identity: intent.identity.clone(),
+            change: step.change,
+            key: intent.key.clone(),
+            bytes,
+            // The baseline goes back to what it was before the run.
+            next: self.known_before(intent).await?,
+            prior: None,
+            prior_fingerprint: None,
+            prior_version: None,
+            prior_base: known_now(intent, stored.as_ref()),
+            retire: intent.retire,
+            then: self.line.follow_ups(),
+            decision: (!redo).then_some(decision),
+            lift: redo,
+        };
+        let write = conditional(&self.line.name, &self.undo_run, reversed, op, stored);
+        Ok(Ready::Write(Box::new(Write { scope: step.scope.clone(), stamp: step.stamp, ..write })))
+    }
+
+    /// What the baseline said before the run. A record that moved is back at its old key by now, in a new version.
+    async fn known_before(&self, intent: &Intent) -> Result<Option<PriorBase>> {
+        let Some(mut known) = intent.prior_base.clone() else { return Ok(None) };
+        let key = known.base.key(&intent.identity).to_owned();
+        if key != intent.key() && !intent.retire {
+            let stored = self.line.store.get_one(&key).await?;
+            known.base.version = stored.map_or(known.base.version, |stored| stored.version);
+        }
+        Ok(Some(known))
+    }
+}
+
+/// What the baseline says now: what the run left there.
+fn known_now(intent: &Intent, stored: Option<&Stored>) -> Option<PriorBase> {
+    let mut known = intent.next.clone()?;
+    if let Some(stored) = stored {
+        known.base.version = stored.version.clone();
+    }
+    Some(known)
+}
+
+/// Take over foreign keys: the next pass may overwrite them.
+impl Pipeline {
+    pub async fn adopt(&self, keys_wanted: &[String]) -> Result<Vec<String>> {
+        let Some(header) = self.state.held_header(&self.name, crate::state::held::SYNC).await? else {
+            return Ok(Vec::new());
+        };
+        let held = self.state.held_items(&header).await?;
+        let foreign = held.iter().filter(|held| held.foreign && keys_wanted.contains(&held.key));
+        let mut adopted = Vec::new();
+        let mut items = Vec::new();
+        for held in foreign {
+            let decision = Decision { verdict: Verdict::Adopted, stamp: held.stamp, run: header.run.clone() };
+            items.push(item(keys::decision(&self.name, &held.identity), &decision)?);
+            adopted.push(held.key.clone());
+        }
+        self.state.commit_in_parts(items).await?;
+        Ok(adopted)
+    }
+}

@@ -1,0 +1,173 @@
+//! Follow-up work: one task per identity and follow-up, recorded in the same atomic write as the baseline, so a crash
+//! between apply and settle loses none. A newer version of a key replaces its older task or dead letter.
+//!
+//! The states a task goes through are drawn in `docs/queue-states.md`.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::clock::rfc3339_ms;
+use crate::config::{Command, StoreSpec, Then, Webhook};
+use crate::error::{Fault, Result};
+use crate::record::Fingerprint;
+use crate::state::journal::{Change, Intent};
+use crate::state::{Pointer, State, item, keys};
+use crate::store::Item;
+
+mod command;
+pub mod dead;
+mod document;
+mod effect;
+pub mod outside;
+mod work;
+
+pub use work::{Summary, Worker};
+
+/// Web hooks and commands claimed together, in rounds of those under way at once.
+const ROUNDS: usize = 4;
+
+/// A piece of follow-up work a pipeline calls for.
+#[derive(Debug, Clone)]
+pub struct FollowUp {
+    /// Stable for the same work, whatever its place in the list: `export-3f2a…`.
+    pub name: String,
+    pub effect: Effect,
+}
+
+#[derive(Debug, Clone)]
+pub enum Effect {
+    Export(StoreSpec),
+    Webhook(Webhook),
+    Command(Command),
+    /// Left for somebody outside, who takes tasks by `trueup queue take`.
+    Outside,
+}
+
+impl FollowUp {
+    pub fn of(then: &Then) -> Self {
+        let (kind, target, effect) = match then {
+            Then::Export(store) => ("export", format!("{:?}", store.place), Effect::Export(store.clone())),
+            Then::Webhook(hook) => ("webhook", hook.url.expose().to_owned(), Effect::Webhook(hook.clone())),
+            Then::Command(command) => {
+                ("command", format!("{}\0{}", command.program, command.args.join("\0")), Effect::Command(command.clone()))
+            }
+        };
+        let name = format!("{kind}-{}", &Fingerprint::of(target.as_bytes()).short()[..8]);
+        FollowUp { name, effect }
+    }
+
+    pub fn outside() -> Self {
+        FollowUp { name: "outside".into(), effect: Effect::Outside }
+    }
+
+    /// Tasks claimed at a time: two state writes per this many tasks, and what a killed worker leaves behind.
+    fn batch(&self) -> usize {
+        match self.effect {
+            Effect::Export(_) | Effect::Outside => 200,
+            Effect::Webhook(_) | Effect::Command(_) => ROUNDS * effect::CONCURRENCY,
+        }
+    }
+
+    /// A claim lasts longer than the effects of a batch may take, so a live worker never loses it.
+    fn lease(&self) -> Duration {
+        const MARGIN: Duration = Duration::from_secs(15 * 60);
+        let each = match &self.effect {
+            Effect::Export(_) | Effect::Outside => Duration::ZERO,
+            Effect::Webhook(hook) => hook.timeout,
+            Effect::Command(command) => command.timeout,
+        };
+        each.saturating_mul(u32::try_from(ROUNDS).unwrap_or(1)).saturating_add(MARGIN)
+    }
+}
+
+/// What is to be done about one change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Task {
+    pub key: String,
+    pub change: Change,
+    /// SHA-256 of the value's bytes; `None` for a delete.
+    pub bytes: Option<Fingerprint>,
+    /// The write this follows, in the journal: also what makes an effect idempotent.
+    pub write: Pointer,
+    pub created: String,
+    #[serde(default)]
+    pub attempts: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Fault>,
+    /// Not before this instant, for workers that wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claim: Option<Claim>,
+    /// Grows with every claim: a worker that lost its claim cannot settle. It begins elsewhere for every write, so
+    /// that a token given out for an older version of the task never fits a newer one.
+    #[serde(default)]
+    pub fence: u64,
+}
+
+/// Who is at work on a task, and until when that is believed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    pub owner: String,
+    pub until: String,
+}
+
+impl Task {
+    pub fn state(&self) -> &'static str {
+        if self.claim.is_some() { "taken" } else { "open" }
+    }
+}
+
+/// State items that enqueue what a landed change calls for.
+pub fn tasks(pipeline: &str, intent: &Intent, write: &Pointer, now: Timestamp) -> Result<Vec<Item>> {
+    let mut items = Vec::with_capacity(2 * intent.then.len());
+    // The key a record moved away from has a task beside the one of the record itself.
+    let name = if intent.retire { format!("~moved/{}", intent.key()) } else { intent.identity.clone() };
+    for then in &intent.then {
+        let task = Task {
+            key: intent.key().to_owned(),
+            change: intent.change,
+            bytes: intent.bytes,
+            write: write.clone(),
+            created: rfc3339_ms(now),
+            attempts: 0,
+            error: None,
+            not_before: None,
+            claim: None,
+            fence: first_fence(write),
+        };
+        items.push(item(keys::task(pipeline, then, &name), &task)?);
+        items.push(Item::delete(keys::dead(pipeline, then, &name)));
+    }
+    Ok(items)
+}
+
+/// Far from every other write's, small enough for any JSON reader, with room for thousands of claims.
+fn first_fence(write: &Pointer) -> u64 {
+    let hash = Fingerprint::of(String::from(write.clone()).as_bytes());
+    hash.0.iter().take(5).fold(0, |number, byte| number << 8 | u64::from(*byte)) << 12
+}
+
+/// A task or dead letter with its place.
+#[derive(Debug, Clone)]
+pub struct Placed<T> {
+    pub pipeline: String,
+    pub then: String,
+    pub identity: String,
+    pub what: T,
+}
+
+impl<T> Placed<T> {
+    fn of(prefix: &str, key: &str, what: T) -> Option<Self> {
+        let mut parts = keys::below(prefix, key).splitn(3, '/').map(str::to_owned);
+        Some(Placed { pipeline: parts.next()?, then: parts.next()?, identity: parts.next()?, what })
+    }
+}
+
+/// Everything that waits, in byte order of pipeline, follow-up and identity.
+pub async fn waiting(state: &State) -> Result<Vec<Placed<Task>>> {
+    let all = state.read_all::<Task>(keys::QUEUE).await?;
+    Ok(all.into_iter().filter_map(|(key, task)| Placed::of(keys::QUEUE, &key, task)).collect())
+}

@@ -1,0 +1,189 @@
+//! A worker: claims tasks, has their effects done, settles them. Any number may work at once; each task has one
+//! claimant at a time, and a claimant that died is noticed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::dead::Letter;
+use super::effect::{Done, Effects};
+use super::{Claim, FollowUp, Task};
+use crate::clock::{SharedClock, rfc3339_ms};
+use crate::error::{Fault, Result};
+use crate::retry::{Patience, backoff_ms};
+use crate::shape::Shape;
+use crate::state::lock::Locks;
+use crate::state::{State, decode_line, item, keys};
+use crate::store::{Expect, Item, Mode, Outcome, Query, SharedStore, What};
+
+pub struct Worker {
+    pub pipeline: String,
+    pub state: State,
+    pub locks: Arc<Locks>,
+    pub clock: SharedClock,
+    /// Where the values are.
+    pub store: SharedStore,
+    pub shape: Arc<dyn Shape>,
+    pub then: Vec<FollowUp>,
+}
+
+/// What one round of work came to.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Summary {
+    pub done: u64,
+    pub failed: u64,
+    /// New dead letters.
+    pub dead: u64,
+    /// Follow-ups that stopped because the other side as a whole was out of reach.
+    pub paused: Vec<Fault>,
+}
+
+impl Summary {
+    pub fn add(&mut self, other: Summary) {
+        self.done += other.done;
+        self.failed += other.failed;
+        self.dead += other.dead;
+        self.paused.extend(other.paused);
+    }
+}
+
+struct Claimed {
+    identity: String,
+    task: Task,
+    expect: Expect,
+}
+
+impl Worker {
+    /// Attempt every open task once, whatever its back-off says.
+    pub async fn once(&self) -> Result<Summary> {
+        let mut summary = Summary::default();
+        if self.then.is_empty() {
+            return Ok(summary);
+        }
+        let me = format!("worker-{:016x}", self.clock.random());
+        let lock = self.locks.acquire(&me)?;
+        let mut outcome = Ok(());
+        for then in &self.then {
+            if matches!(then.effect, super::Effect::Outside) {
+                continue;
+            }
+            outcome = self.drain(then, &me, &mut summary).await;
+            if outcome.is_err() {
+                break;
+            }
+        }
+        drop(lock);
+        self.locks.forget(&me);
+        outcome.map(|()| summary)
+    }
+
+    async fn drain(&self, then: &FollowUp, me: &str, summary: &mut Summary) -> Result<()> {
+        let prefix = keys::queue(&self.pipeline, &then.name);
+        let effects = Effects::new(self, then);
+        let mut after: Option<String> = None;
+        loop {
+            let query = Query { prefix: &prefix, after: after.as_deref(), limit: then.batch(), what: What::Values };
+            let page = self.state.store().list(query).await?;
+            after = page.items.last().map(|line| line.key.clone());
+            let mut open = Vec::new();
+            for line in &page.items {
+                let task: Task = decode_line(line)?;
+                if self.is_free(&task) {
+                    let identity = keys::below(&prefix, &line.key).to_owned();
+                    open.push(Claimed { identity, task, expect: Expect::Exactly(line.version.clone()) });
+                }
+            }
+            let claimed = self.claim(then, open, me).await?;
+            let results = effects.perform(&claimed.iter().map(|one| &one.task).collect::<Vec<_>>()).await;
+            if self.settle(then, claimed, results, summary).await? || !page.more {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Nobody has it, or whoever had it is dead or out of time.
+    fn is_free(&self, task: &Task) -> bool {
+        let Some(claim) = &task.claim else { return true };
+        let expired = claim.until.parse::<Timestamp>().is_ok_and(|until| until <= self.clock.now());
+        expired || (claim.owner.starts_with("worker-") && self.locks.are_local() && !self.locks.is_taken(&claim.owner))
+    }
+
+    async fn claim(&self, then: &FollowUp, open: Vec<Claimed>, me: &str) -> Result<Vec<Claimed>> {
+        let until = self.clock.now().checked_add(then.lease()).unwrap_or(Timestamp::MAX);
+        let mut claimed = Vec::with_capacity(open.len());
+        let mut items = Vec::with_capacity(open.len());
+        for mut one in open {
+            one.task.claim = Some(Claim { owner: me.to_owned(), until: rfc3339_ms(until) });
+            one.task.fence += 1;
+            let key = keys::task(&self.pipeline, &then.name, &one.identity);
+            items.push(item(key, &one.task)?.expecting(one.expect.clone()));
+            claimed.push(one);
+        }
+        if items.is_empty() {
+            return Ok(claimed);
+        }
+        let outcomes = self.state.store().write(items, Mode::Each).await?;
+        let ours = claimed.into_iter().zip(outcomes).filter_map(|(one, outcome)| match outcome {
+            Ok(Outcome::Applied(Some(version))) => Some(Claimed { expect: Expect::Exactly(version), ..one }),
+            // Somebody else was faster, or the task was replaced: it is theirs, or for the next round.
+            _ => None,
+        });
+        Ok(ours.collect())
+    }
+
+    /// Write down what became of each. `true` = the other side is out of reach, stop for now.
+    async fn settle(&self, then: &FollowUp, claimed: Vec<Claimed>, results: Vec<Done>, summary: &mut Summary) -> Result<bool> {
+        let mut paused = None;
+        let mut items = Vec::new();
+        for (one, result) in claimed.into_iter().zip(results) {
+            let key = keys::task(&self.pipeline, &then.name, &one.identity);
+            match result {
+                Done::Well => {
+                    summary.done += 1;
+                    items.push(Item::delete(key).expecting(one.expect));
+                }
+                Done::HandedBack(fault) => {
+                    let task = Task { claim: None, error: Some(fault.clone()), ..one.task };
+                    items.push(item(key, &task)?.expecting(one.expect));
+                    paused.get_or_insert(fault);
+                }
+                Done::Failed(fault) => {
+                    summary.failed += 1;
+                    if one.task.attempts + 1 >= Patience::FOLLOW_UP.attempts_max {
+                        summary.dead += u64::from(self.bury(then, one, fault).await?);
+                    } else {
+                        items.push(item(key, &self.failed(one.task, fault))?.expecting(one.expect));
+                    }
+                }
+            }
+        }
+        // A conflict means a newer version has taken the task's place, which is just as well.
+        for outcome in self.state.store().write(items, Mode::Each).await? {
+            outcome?;
+        }
+        let stop = paused.is_some();
+        summary.paused.extend(paused.map(|fault| fault.at_scope(&then.name)));
+        Ok(stop)
+    }
+
+    fn failed(&self, task: Task, fault: Fault) -> Task {
+        let attempts = task.attempts + 1;
+        let wait = Duration::from_millis(backoff_ms(&Patience::FOLLOW_UP, attempts, self.clock.chance()));
+        let not_before = self.clock.now().checked_add(wait).unwrap_or(Timestamp::MAX);
+        Task { attempts, error: Some(fault), not_before: Some(rfc3339_ms(not_before)), claim: None, ..task }
+    }
+
+    /// From the queue to the dead letters, in one atomic write. `false` = a newer version was faster.
+    async fn bury(&self, then: &FollowUp, one: Claimed, cause: Fault) -> Result<bool> {
+        let since = rfc3339_ms(self.clock.now());
+        let task = Task { claim: None, not_before: None, attempts: one.task.attempts + 1, error: Some(cause.clone()), ..one.task };
+        let letter = Letter { task, cause, since };
+        let items = vec![
+            Item::delete(keys::task(&self.pipeline, &then.name, &one.identity)).expecting(one.expect),
+            item(keys::dead(&self.pipeline, &then.name, &one.identity), &letter)?,
+        ];
+        let outcomes = self.state.store().write(items, Mode::All).await?.into_iter().collect::<Result<Vec<_>>>()?;
+        Ok(outcomes.iter().all(Outcome::landed))
+    }
+}

@@ -1,0 +1,345 @@
+//! An API as a source: resources in the order of the recipe, children for every row of their parent.
+//!
+//! Every row the API knows is visited on every run; rows come inline, so nothing is fetched twice. Scopes are a
+//! resource (`cases`) or what it has for one row of its parent (`votes/105116`), and hang from that row. Reading is
+//! concurrent and bounded; what it says is in the order of the parents, so that two runs say the same.
+//!
+//! It refuses to guess: an answer that is not what the recipe says breaks its scope, and an item that does not fit its
+//! columns is an error of that item alone.
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use reqwest::header::{self, HeaderMap, HeaderName, HeaderValue};
+use serde_json::Value;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
+
+use super::{Cursors, Event, Sink, Source, Versions};
+use crate::clock::SharedClock;
+use crate::config::{Auth, Part, RestSpec};
+use crate::error::{Error, Kind, Result};
+use crate::http::{self, Http};
+use crate::record::{Body, Entry, Scope};
+use crate::retry::Patience;
+
+mod pages;
+mod row;
+mod scope;
+
+use row::Picker;
+use scope::{Item, Message, Parent, Which};
+
+/// An answer of hundreds of thousands of rows; more belongs on pages.
+const BODY_BYTES_MAX: usize = 256 << 20;
+/// Pages of one list: a list that never ends is a mistake of the recipe or the server.
+const PAGES_MAX: u64 = 100_000;
+/// Scopes begun for every request that may be in flight: the others wait for their turn, so that one slow answer does
+/// not keep them all.
+const SCOPES_PER_REQUEST: usize = 8;
+/// Pages a scope reads ahead of its turn to be told.
+const PAGES_AHEAD: usize = 2;
+/// A retry waits no longer than this, whatever the server asks.
+const WAIT_MS_MAX: u64 = 60_000;
+const WAIT_MS_FIRST: u64 = 1_000;
+
+pub struct Rest {
+    name: String,
+    api: Arc<Api>,
+}
+
+/// What every request needs.
+struct Api {
+    spec: RestSpec,
+    http: Http,
+    headers: HeaderMap,
+    clock: SharedClock,
+    turns: Semaphore,
+    concurrency: usize,
+    pickers: Vec<Picker>,
+    /// By resource: the columns its children refer to.
+    lent: Vec<Vec<String>>,
+    /// Warnings of this listing, and how often each was met.
+    notes: Mutex<BTreeMap<String, u64>>,
+}
+
+impl Rest {
+    pub fn new(spec: &RestSpec, concurrency: usize, clock: SharedClock) -> Result<Self> {
+        let pickers =
+            spec.resources.iter().map(|resource| Picker::new(&resource.table, &spec.strip)).collect();
+        let api = Api {
+            http: Http::new(clock.clone())?,
+            headers: headers(spec)?,
+            clock,
+            turns: Semaphore::new(concurrency.max(1)),
+            concurrency: concurrency.max(1),
+            pickers,
+            lent: lent(spec),
+            notes: Mutex::default(),
+            spec: spec.clone(),
+        };
+        Ok(Rest { name: format!("rest {}", http::shown(&spec.base)), api: Arc::new(api) })
+    }
+
+    /// One resource for every parent, several scopes at a time, told in the order of the parents. What its own
+    /// children hang from comes back.
+    async fn stage(
+        &self,
+        resource: usize,
+        parents: Vec<Option<Parent>>,
+        out: &mut Sink,
+    ) -> Result<Vec<Option<Parent>>> {
+        let mut telling =
+            Telling { api: &self.api, resource, seen: HashSet::new(), children: Vec::new(), nameless: false };
+        let mut waiting = parents.into_iter();
+        let mut open = VecDeque::new();
+        // Scopes end with their set: nothing goes on asking after an error here.
+        let mut scopes = JoinSet::new();
+        loop {
+            while open.len() < self.api.concurrency * SCOPES_PER_REQUEST && !out.is_stopped() {
+                let Some(parent) = waiting.next() else { break };
+                let (sender, messages) = mpsc::channel(PAGES_AHEAD);
+                let scope = telling.scope(parent.as_ref());
+                scopes.spawn(scope::read(
+                    self.api.clone(),
+                    Which { resource, parent },
+                    out.stop_flag(),
+                    sender,
+                ));
+                open.push_back((scope, messages));
+            }
+            let Some((scope, mut messages)) = open.pop_front() else { break };
+            telling.scope_of(&scope, &mut messages, out).await?;
+        }
+        Ok(telling.children)
+    }
+}
+
+/// The columns of each resource that children refer to, in paths or as their own.
+fn lent(spec: &RestSpec) -> Vec<Vec<String>> {
+    let mut lent = vec![Vec::new(); spec.resources.len()];
+    for child in &spec.resources {
+        let Some(parent) = child.parent else { continue };
+        let in_path = child.path.iter().filter_map(|part| match part {
+            Part::Parent(column) => Some(column),
+            Part::Text(_) => None,
+        });
+        let wanted = in_path.chain(child.table.columns.iter().filter_map(|column| column.parent.as_ref()));
+        for column in wanted {
+            if !lent[parent].contains(column) {
+                lent[parent].push(column.clone());
+            }
+        }
+    }
+    lent
+}
+
+fn headers(spec: &RestSpec) -> Result<HeaderMap> {
+    let mut headers = HeaderMap::new();
+    headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+    let (name, value) = match &spec.auth {
+        None => return Ok(headers),
+        Some(Auth::Bearer(token)) => (header::AUTHORIZATION, format!("Bearer {}", token.require()?.expose())),
+        Some(Auth::Header { name, value }) => {
+            let name = HeaderName::from_bytes(name.as_bytes())
+                .map_err(|_| Error::new(Kind::Config, format!("«{name}» is no name of a header")))?;
+            (name, value.require()?.expose().to_owned())
+        }
+        Some(Auth::Basic { user, password }) => {
+            let pair = format!("{user}:{}", password.require()?.expose());
+            (header::AUTHORIZATION, format!("Basic {}", STANDARD.encode(pair)))
+        }
+    };
+    let mut value = HeaderValue::from_str(&value).map_err(|_| {
+        Error::new(Kind::Config, format!("the secret for {name} holds characters HTTP forbids"))
+    })?;
+    value.set_sensitive(true);
+    headers.insert(name, value);
+    Ok(headers)
+}
+
+impl Api {
+    fn patience(&self) -> Patience {
+        Patience { attempts_max: self.spec.attempts, wait_ms_first: WAIT_MS_FIRST, wait_ms_max: WAIT_MS_MAX }
+    }
+
+    fn note(&self, text: String) {
+        *self.notes.lock().unwrap_or_else(PoisonError::into_inner).entry(text).or_default() += 1;
+    }
+
+    /// Another minor version is worth a word, another major one is another API.
+    fn check_version(&self, answer: &Value) -> Result<()> {
+        let Some(wanted) = &self.spec.version else { return Ok(()) };
+        let found = match wanted.field.find(answer) {
+            Some(Value::String(text)) => text.clone(),
+            Some(Value::Number(number)) => number.to_string(),
+            _ => return Ok(()),
+        };
+        if found == wanted.known {
+            return Ok(());
+        }
+        let major = |version: &str| version.split('.').next().unwrap_or_default().to_owned();
+        if major(&found) != major(&wanted.known) {
+            let message = format!("the API says {} {found}, the recipe knows {}", wanted.field, wanted.known);
+            return Err(Error::new(Kind::Invalid, message)
+                .remedy_is("Compare the recipe with the new version of the API."));
+        }
+        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        notes.insert(format!("the API says {} {found}, the recipe knows {}", wanted.field, wanted.known), 1);
+        Ok(())
+    }
+}
+
+/// Turns the messages of scopes into events.
+struct Telling<'a> {
+    api: &'a Api,
+    resource: usize,
+    seen: HashSet<String>,
+    children: Vec<Option<Parent>>,
+    /// The scope has an item without a key: any known row might be it.
+    nameless: bool,
+}
+
+impl Telling<'_> {
+    fn table(&self) -> &str {
+        &self.api.spec.resources[self.resource].table.name
+    }
+
+    fn scope(&self, parent: Option<&Parent>) -> Scope {
+        match parent {
+            Some(parent) => format!("{}/{}", self.table(), parent.external_id).into(),
+            None => self.table().into(),
+        }
+    }
+
+    async fn scope_of(
+        &mut self,
+        scope: &Scope,
+        messages: &mut mpsc::Receiver<Message>,
+        out: &mut Sink,
+    ) -> Result<()> {
+        self.nameless = false;
+        let mut position = 0;
+        loop {
+            match messages.recv().await {
+                None => return Err(Error::bug(format!("reading {scope} broke off"))),
+                Some(Message::Page(items)) => {
+                    for item in items {
+                        position += 1;
+                        self.item(scope, position, item, out).await?;
+                    }
+                }
+                Some(Message::End(Ok(()))) if self.nameless => {
+                    return out.send(Event::Window(scope.clone(), None)).await;
+                }
+                Some(Message::End(Ok(()))) => return out.send(Event::Complete(scope.clone(), None)).await,
+                Some(Message::End(Err(error))) => return out.send(Event::Broken(scope.clone(), error)).await,
+            }
+        }
+    }
+
+    async fn item(&mut self, scope: &Scope, position: usize, item: Item, out: &mut Sink) -> Result<()> {
+        let bad = |id: String, error| Event::Bad(Entry::new(id, scope, ""), error);
+        let table = self.table().to_owned();
+        let (id, lent, event) = match item {
+            Item::Bad { external_id: None, error, .. } => {
+                self.nameless = true;
+                return out.send(bad(format!("{scope}#{position}"), error)).await;
+            }
+            Item::Bad { external_id: Some(id), error, lent } => {
+                (id.clone(), lent, bad(format!("{table}/{id}"), error))
+            }
+            Item::Row { external_id, bytes, print, lent } => {
+                let mut entry = Entry::new(format!("{table}/{external_id}"), scope, print.to_string());
+                entry.size = Some(bytes.len() as u64);
+                entry.inline = Some(Bytes::from(bytes));
+                (external_id, Some(lent), Event::Seen(entry))
+            }
+        };
+        if self.seen.contains(&id) {
+            let error =
+                Error::new(Kind::Invalid, format!("{table}/{id} was listed already; the first one counts"));
+            return out.send(bad(format!("{table}/{id}#{position}"), error)).await;
+        }
+        self.seen.insert(id.clone());
+        if let Some(lent) = lent.filter(|_| !self.api.lent[self.resource].is_empty()) {
+            self.children.push(Some(Parent { external_id: id, lent }));
+        }
+        out.send(event).await
+    }
+}
+
+#[async_trait]
+impl Source for Rest {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn sorted(&self) -> bool {
+        false
+    }
+
+    fn versions(&self) -> Versions {
+        Versions::Content
+    }
+
+    fn owner(&self, scope: &str) -> Option<String> {
+        let (name, parent_id) = scope.split_once('/')?;
+        let child = self.api.spec.resources.iter().find(|resource| resource.table.name == name)?;
+        Some(format!("{}/{parent_id}", self.api.spec.resources[child.parent?].table.name))
+    }
+
+    fn has_owners(&self) -> bool {
+        self.api.spec.resources.iter().any(|resource| resource.parent.is_some())
+    }
+
+    async fn list(&self, _cursors: &Cursors, out: &mut Sink) -> Result<()> {
+        self.api.notes.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        let mut rows: Vec<Vec<Option<Parent>>> = Vec::new();
+        for (at, resource) in self.api.spec.resources.iter().enumerate() {
+            let parents = match resource.parent {
+                None => vec![None],
+                Some(parent) => rows[parent].clone(),
+            };
+            rows.push(self.stage(at, parents, out).await?);
+            if out.is_stopped() {
+                return Err(Error::new(Kind::Canceled, "stopped by request"));
+            }
+        }
+        let notes = std::mem::take(&mut *self.api.notes.lock().unwrap_or_else(PoisonError::into_inner));
+        for (text, times) in notes {
+            let text = if times > 1 { format!("{text} ({times} rows)") } else { text };
+            out.send(Event::Note(text)).await?;
+        }
+        Ok(())
+    }
+
+    async fn open(&self, entry: &Entry) -> Result<Body> {
+        let bytes = entry.inline.clone();
+        let bytes =
+            bytes.ok_or_else(|| Error::bug(format!("{} lost the row its listing brought", entry.id)))?;
+        Ok(Body { bytes, version: entry.version.clone() })
+    }
+
+    fn requests(&self) -> u64 {
+        self.api.http.requests()
+    }
+
+    /// Ask for the first resource, once.
+    async fn check(&self) -> Result<Vec<String>> {
+        let (sender, mut messages) = mpsc::channel(PAGES_AHEAD);
+        let mut scopes = JoinSet::new();
+        let which = Which { resource: 0, parent: None };
+        scopes.spawn(scope::read(self.api.clone(), which, Arc::default(), sender));
+        let table = &self.api.spec.resources[0].table.name;
+        match messages.recv().await {
+            Some(Message::Page(items)) => Ok(vec![format!("{table}: {} on the first page", items.len())]),
+            Some(Message::End(Err(error))) => Err(error.while_(table.clone())),
+            Some(Message::End(Ok(()))) | None => Ok(Vec::new()),
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Where the next page is. Pure: the address of this one, what its answer said, what the recipe says.
+
+use serde_json::Value;
+use url::Url;
+
+use crate::config::{Pagination, Size};
+use crate::error::{Error, Kind, Result};
+
+/// What of an answer decides about the next page.
+pub struct Turned<'a> {
+    pub url: &'a Url,
+    /// Pages read so far, this one included.
+    pub pages: u64,
+    /// Items on this page.
+    pub items: usize,
+    pub answer: &'a Value,
+    pub link: Option<&'a str>,
+}
+
+/// The first page.
+pub fn first(pagination: &Pagination, url: Url) -> Url {
+    match pagination {
+        Pagination::None | Pagination::Link | Pagination::Cursor { .. } => url,
+        Pagination::Page { param, first, size } => {
+            let url = with_size(url, size.as_ref());
+            with_param(&url, param, &first.to_string())
+        }
+        Pagination::Offset { param, size } => with_param(&with_size(url, Some(size)), param, "0"),
+    }
+}
+
+/// The page after this one; `None` = this was the last.
+pub fn next(pagination: &Pagination, turned: &Turned<'_>) -> Result<Option<Url>> {
+    let full = |size: Option<&Size>| match size {
+        Some(size) => turned.items as u64 >= size.per,
+        None => turned.items > 0,
+    };
+    Ok(match pagination {
+        Pagination::None => None,
+        Pagination::Page { param, first, size } => {
+            full(size.as_ref()).then(|| with_param(turned.url, param, &(first + turned.pages).to_string()))
+        }
+        Pagination::Offset { param, size } => {
+            full(Some(size)).then(|| with_param(turned.url, param, &(turned.pages * size.per).to_string()))
+        }
+        Pagination::Cursor { field, param } => match field.find(turned.answer) {
+            None | Some(Value::Null | Value::Bool(false)) => None,
+            Some(Value::String(cursor)) if cursor.is_empty() => None,
+            Some(Value::String(cursor)) => Some(with_param(turned.url, param, cursor)),
+            Some(Value::Number(cursor)) => Some(with_param(turned.url, param, &cursor.to_string())),
+            Some(_) => {
+                let message = format!(
+                    "`{field}` should be the cursor of the next page and is neither text nor a number"
+                );
+                return Err(Error::new(Kind::Invalid, message));
+            }
+        },
+        Pagination::Link => match turned.link.and_then(rel_next) {
+            None => None,
+            Some(target) => Some(linked(turned.url, target)?),
+        },
+    })
+}
+
+/// A link may lead to another page, never to another server: our credentials are for this one.
+fn linked(from: &Url, target: &str) -> Result<Url> {
+    let url = from
+        .join(target)
+        .map_err(|error| Error::new(Kind::Invalid, "the link to the next page is no URL").caused_by(error))?;
+    if url.origin() != from.origin() {
+        return Err(Error::new(Kind::Invalid, "the link to the next page leads to another server"));
+    }
+    Ok(url)
+}
+
+/// The target of `rel="next"` in a `Link` header.
+fn rel_next(header: &str) -> Option<&str> {
+    let mut rest = header;
+    while let Some(open) = rest.find('<') {
+        let close = open + rest[open..].find('>')?;
+        let target = &rest[open + 1..close];
+        let after = &rest[close + 1..];
+        let end = after.find('<').unwrap_or(after.len());
+        let is_next = after[..end].split([';', ',']).any(|param| {
+            let (name, value) = param.split_once('=').unwrap_or((param, ""));
+            let words = value.trim().trim_matches('"');
+            name.trim().eq_ignore_ascii_case("rel")
+                && words.split_whitespace().any(|word| word.eq_ignore_ascii_case("next"))
+        });
+        if is_next {
+            return Some(target);
+        }
+        rest = &after[end..];
+    }
+    None
+}
+
+fn with_size(url: Url, size: Option<&Size>) -> Url {
+    match size {
+        Some(size) => with_param(&url, &size.param, &size.per.to_string()),
+        None => url,
+    }
+}
+
+/// The address with one parameter set, whatever it was.
+pub fn with_param(url: &Url, name: &str, value: &str) -> Url {
+    let others: Vec<(String, String)> = url
+        .query_pairs()
+        .filter(|(key, _)| key != name)
+        .map(|(key, value)| (key.into_owned(), value.into_owned()))
+        .collect();
+    let mut url = url.clone();
+    url.query_pairs_mut().clear().extend_pairs(others).append_pair(name, value);
+    url
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::config::JsonPath;
+
+    fn size() -> Size {
+        Size { param: "per".into(), per: 2 }
+    }
+
+    fn follow(
+        pagination: &Pagination,
+        items: usize,
+        answer: &Value,
+        link: Option<&str>,
+    ) -> Result<Option<String>> {
+        let url = first(pagination, Url::parse("http://h/list?a=b").unwrap());
+        let turned = Turned { url: &url, pages: 1, items, answer, link };
+        Ok(next(pagination, &turned)?.map(Url::into))
+    }
+
+    #[test]
+    fn every_style_knows_its_next_page_and_its_last() {
+        let none = json!({});
+        let page = Pagination::Page { param: "page".into(), first: 1, size: Some(size()) };
+        let offset = Pagination::Offset { param: "from".into(), size: size() };
+        let cursor = Pagination::Cursor { field: JsonPath::parse("meta.next"), param: "cursor".into() };
+        let more = json!({"meta": {"next": "x y"}});
+        let last = json!({"meta": {"next": null}});
+        let links = r#"<http://h/list?p=1>; rel="prev", </list?p=3>; title="a, b"; rel="last next""#;
+        for (pagination, items, answer, link, expected) in [
+            (&Pagination::None, 9, &none, None, None),
+            (&page, 2, &none, None, Some("http://h/list?a=b&per=2&page=2")),
+            (&page, 1, &none, None, None),
+            (&offset, 2, &none, None, Some("http://h/list?a=b&per=2&from=2")),
+            (&offset, 0, &none, None, None),
+            (&cursor, 0, &more, None, Some("http://h/list?a=b&cursor=x+y")),
+            (&cursor, 9, &last, None, None),
+            (&cursor, 9, &none, None, None),
+            (&Pagination::Link, 9, &none, Some(links), Some("http://h/list?p=3")),
+            (&Pagination::Link, 9, &none, Some("<http://h/x>; rel=prev"), None),
+            (&Pagination::Link, 9, &none, None, None),
+        ] {
+            assert_eq!(
+                follow(pagination, items, answer, link).unwrap().as_deref(),
+                expected,
+                "{pagination:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_link_to_another_server_is_refused() {
+        let error = follow(&Pagination::Link, 1, &json!({}), Some("<https://evil/x>; rel=next")).unwrap_err();
+        assert_eq!(error.kind(), Kind::Invalid);
+    }
+}

@@ -1,0 +1,62 @@
+//! The text of attachments, from a service that turns files into Markdown. Every failure is soft: the article is
+//! saved without that preview, and asked for again on the next run.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use url::Url;
+
+use super::item::PREVIEW_ID;
+use crate::config::PreviewSpec;
+use crate::error::Result;
+use crate::http::{Ask, Http};
+use crate::retry::Patience;
+use crate::secret::Secret;
+use crate::shape::article::{Article, Preview};
+
+/// Markdown of one attachment; more is not a preview.
+const PREVIEW_BYTES_MAX: usize = 4 << 20;
+/// The next run asks again, so one run need not insist.
+const PATIENCE: Patience = Patience { attempts_max: 2, wait_ms_first: 1_000, wait_ms_max: 10_000 };
+
+pub struct Previews {
+    base: Url,
+    token: Option<Secret>,
+    timeout: Duration,
+}
+
+#[derive(Deserialize)]
+struct Reply {
+    success: bool,
+    #[serde(default)]
+    content: String,
+}
+
+impl Previews {
+    pub fn new(spec: &PreviewSpec, timeout: Duration) -> Result<Self> {
+        let token = spec.token.as_ref().map(crate::secret::SecretRef::require).transpose()?;
+        Ok(Previews { base: spec.base.clone(), token, timeout })
+    }
+
+    /// One answer per attachment that can be previewed, in order.
+    pub async fn fetch(&self, http: &Http, article: &Article) -> Result<Vec<Preview>> {
+        let mut previews = Vec::new();
+        for id in article.preview_ids() {
+            let content = self.one(http, id).await?;
+            previews.push(Preview { id: id.to_owned(), content });
+        }
+        Ok(previews)
+    }
+
+    async fn one(&self, http: &Http, id: &str) -> Result<Option<String>> {
+        let mut url = self.base.clone();
+        url.query_pairs_mut().append_pair(PREVIEW_ID, id);
+        let mut ask = Ask::get(url, self.timeout, PREVIEW_BYTES_MAX).patience(PATIENCE);
+        if let Some(token) = &self.token {
+            ask = ask.bearer(token)?;
+        }
+        let Ok(answer) = http.send(&ask).await else { return Ok(None) };
+        let reply = serde_json::from_slice::<Reply>(&answer.body).ok();
+        Ok(reply.filter(|reply| reply.success).map(|reply| reply.content))
+    }
+}

@@ -1,0 +1,99 @@
+//! The baseline: what trueup last wrote for an identity, one small record each.
+//!
+//! Field names are one letter because there is one record per key of every store; the stamp is not in the record but
+//! in the fingerprint column, so that a run with nothing to do compares without decoding.
+
+use serde::{Deserialize, Serialize};
+
+use super::keys;
+use crate::error::Result;
+use crate::record::{Fingerprint, Version};
+use crate::shape::Prior;
+use crate::store::Item;
+
+/// A place in the journal: `run:batch:index`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct Pointer {
+    pub run: String,
+    pub batch: u32,
+    pub index: u32,
+}
+
+impl Pointer {
+    /// Not in the journal yet.
+    pub fn unset() -> Self {
+        Pointer { run: String::new(), batch: 0, index: 0 }
+    }
+}
+
+impl From<Pointer> for String {
+    fn from(pointer: Pointer) -> Self {
+        format!("{}:{}:{}", pointer.run, pointer.batch, pointer.index)
+    }
+}
+
+impl TryFrom<String> for Pointer {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let mut parts = text.split(':');
+        let mut next = || parts.next().ok_or_else(|| format!("{text} is no journal pointer"));
+        let run = next()?.to_owned();
+        let number = |part: &str| part.parse().map_err(|_| format!("{part} is no number"));
+        Ok(Pointer { run, batch: number(next()?)?, index: number(next()?)? })
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Base {
+    /// The store's version after our write.
+    #[serde(rename = "v")]
+    pub version: Version,
+    #[serde(rename = "f")]
+    pub fingerprint: Fingerprint,
+    /// SHA-256 of the exact bytes, when that is not the fingerprint.
+    #[serde(rename = "h", default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<Fingerprint>,
+    #[serde(rename = "s", default, skip_serializing_if = "String::is_empty")]
+    pub scope: String,
+    /// The source's version of the body.
+    #[serde(rename = "b")]
+    pub body: String,
+    /// The key, when it is not the identity.
+    #[serde(rename = "k", default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    #[serde(rename = "c", default, skip_serializing_if = "Option::is_none")]
+    pub carry: Option<serde_json::Value>,
+    /// The last write, in the journal.
+    #[serde(rename = "j")]
+    pub written: Pointer,
+}
+
+impl Base {
+    pub fn key<'a>(&'a self, identity: &'a str) -> &'a str {
+        self.key.as_deref().unwrap_or(identity)
+    }
+
+    pub fn prior(&self, identity: &str) -> Prior {
+        Prior { key: self.key(identity).to_owned(), fingerprint: self.fingerprint, carry: self.carry.clone() }
+    }
+
+    /// SHA-256 of the exact bytes we wrote.
+    pub fn bytes_hash(&self) -> Fingerprint {
+        self.bytes.unwrap_or(self.fingerprint)
+    }
+
+    pub fn item(&self, pipeline: &str, identity: &str, stamp: Fingerprint) -> Result<Item> {
+        Ok(super::item(keys::base(pipeline, identity), self)?.with_fingerprint(stamp))
+    }
+}
+
+/// What is left of a deleted key: where its story is.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Tombstone {
+    #[serde(rename = "k", default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    #[serde(rename = "j")]
+    pub written: Pointer,
+}

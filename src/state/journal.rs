@@ -1,0 +1,164 @@
+//! Intents: what a batch is about to do, written before it does it. They are the crash record, the proof of
+//! ownership and the journal for `undo`, in one.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use super::{Base, State, keys};
+use crate::error::{Error, Fault, Kind, Result};
+use crate::record::{Fingerprint, Version};
+use crate::store::{Item, StoreExt};
+
+/// Larger prior values are kept once, by content hash: the journal record stays small enough to read whole.
+pub const INLINE_MAX: usize = 4_096;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Change {
+    Add,
+    Update,
+    Delete,
+}
+
+impl Change {
+    pub fn name(self) -> &'static str {
+        match self {
+            Change::Add => "add",
+            Change::Update => "update",
+            Change::Delete => "delete",
+        }
+    }
+}
+
+/// A value as it was before we changed it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PriorValue {
+    Text(String),
+    Base64(String),
+    /// Below `blob/`.
+    Blob(Fingerprint),
+}
+
+impl PriorValue {
+    /// How to keep a value, and the blob to write first if it is large.
+    pub fn keep(value: &Bytes, pipeline: &str, run: &str) -> (Self, Option<Item>) {
+        if value.len() > INLINE_MAX {
+            let hash = Fingerprint::of(value);
+            let blob = Item::put(keys::blob(pipeline, run, &hash.to_string()), value.clone());
+            return (PriorValue::Blob(hash), Some(blob));
+        }
+        match std::str::from_utf8(value) {
+            Ok(text) => (PriorValue::Text(text.to_owned()), None),
+            Err(_) => (PriorValue::Base64(STANDARD.encode(value)), None),
+        }
+    }
+
+    /// The hash of the value, without loading it.
+    pub fn sha256(&self) -> Result<Fingerprint> {
+        match self {
+            PriorValue::Text(text) => Ok(Fingerprint::of(text.as_bytes())),
+            PriorValue::Base64(text) => decoded(text).map(|value| Fingerprint::of(&value)),
+            PriorValue::Blob(hash) => Ok(*hash),
+        }
+    }
+
+    pub async fn load(&self, state: &State, pipeline: &str, run: &str) -> Result<Bytes> {
+        let hash = match self {
+            PriorValue::Text(text) => return Ok(Bytes::from(text.clone())),
+            PriorValue::Base64(text) => return decoded(text),
+            PriorValue::Blob(hash) => hash,
+        };
+        let stored = state.store().get_one(&keys::blob(pipeline, run, &hash.to_string())).await?;
+        stored.map(|stored| stored.value).ok_or_else(|| {
+            Error::new(Kind::NotFound, format!("the prior value {} is no longer kept", hash.short()))
+                .remedy_is("Raise `journal = { keep, max }` to keep prior values longer.")
+        })
+    }
+}
+
+fn decoded(text: &str) -> Result<Bytes> {
+    STANDARD.decode(text).map(Bytes::from).map_err(|error| {
+        Error::new(Kind::Corrupt, "a prior value in the journal cannot be decoded").caused_by(error)
+    })
+}
+
+/// What we knew of an identity before this change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PriorBase {
+    #[serde(rename = "s")]
+    pub stamp: Fingerprint,
+    #[serde(rename = "b")]
+    pub base: Base,
+}
+
+/// One change to one key, complete enough to be settled, dropped, explained or reversed by somebody else.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Intent {
+    #[serde(rename = "i")]
+    pub identity: String,
+    #[serde(rename = "c")]
+    pub change: Change,
+    /// The key, when it is not the identity.
+    #[serde(rename = "k", default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// SHA-256 of the exact bytes of a put.
+    #[serde(rename = "h", default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<Fingerprint>,
+    /// What the baseline becomes (its version is filled in by settle); `None` for a delete.
+    #[serde(rename = "n", default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<PriorBase>,
+    /// What the store held before.
+    #[serde(rename = "p", default, skip_serializing_if = "Option::is_none")]
+    pub prior: Option<PriorValue>,
+    #[serde(rename = "pf", default, skip_serializing_if = "Option::is_none")]
+    pub prior_fingerprint: Option<Fingerprint>,
+    #[serde(rename = "pv", default, skip_serializing_if = "Option::is_none")]
+    pub prior_version: Option<Version>,
+    /// What the baseline was before.
+    #[serde(rename = "o", default, skip_serializing_if = "Option::is_none")]
+    pub prior_base: Option<PriorBase>,
+    /// An older key of the identity is cleared away: the baseline is not touched.
+    #[serde(rename = "r", default, skip_serializing_if = "std::ops::Not::not")]
+    pub retire: bool,
+    /// Follow-up work this change calls for.
+    #[serde(rename = "t", default, skip_serializing_if = "Vec::is_empty")]
+    pub then: Vec<String>,
+    /// The decision that must be recorded when this lands (an undo pins what it undid).
+    #[serde(rename = "d", default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<super::held::Decision>,
+    /// A decision about the identity ends when this lands, even if only a later start finds out that it did.
+    #[serde(rename = "l", default, skip_serializing_if = "std::ops::Not::not")]
+    pub lift: bool,
+}
+
+impl Intent {
+    pub fn key(&self) -> &str {
+        self.key.as_deref().unwrap_or(&self.identity)
+    }
+}
+
+/// What became of an item, where it was not simply applied.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Late {
+    /// The store held exactly this before we came.
+    AlreadySo,
+    /// Somebody else's value is there; it was held.
+    Conflict,
+    Failed(Fault),
+    /// A crash came in between and the change had not arrived.
+    Dropped,
+}
+
+/// Exceptions of a batch by index.
+pub type Exceptions = Vec<(u32, Late)>;
+
+/// An open batch: which of its intents have no known outcome yet (`None` = all of them).
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct OpenBatch {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub only: Option<Vec<u32>>,
+}

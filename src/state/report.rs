@@ -1,0 +1,199 @@
+//! The run report: what a run did, in counts that add up. It is the JSON users see and the record state keeps.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Fault, Kind};
+use crate::record::group_of;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    Running,
+    Ok,
+    Held,
+    Partial,
+    Failed,
+    Canceled,
+}
+
+impl Status {
+    pub fn name(self) -> &'static str {
+        match self {
+            Status::Running => "running",
+            Status::Ok => "ok",
+            Status::Held => "held",
+            Status::Partial => "partial",
+            Status::Failed => "failed",
+            Status::Canceled => "canceled",
+        }
+    }
+}
+
+/// Items by what became of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Counts {
+    pub scanned: u64,
+    pub added: u64,
+    pub updated: u64,
+    pub deleted: u64,
+    pub unchanged: u64,
+    pub skipped: u64,
+    pub failed: u64,
+    pub held: u64,
+    pub held_by: HeldBy,
+    pub missing: u64,
+    pub unproven: u64,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HeldBy {
+    pub add: u64,
+    pub update: u64,
+    pub delete: u64,
+}
+
+impl Counts {
+    /// Every scanned item ended somewhere.
+    pub fn add_up(&self) -> bool {
+        let ended = self.added + self.updated + self.unchanged + self.skipped + self.failed;
+        self.scanned == ended + self.held_by.add + self.held_by.update
+    }
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Report {
+    pub id: String,
+    pub pipeline: String,
+    pub status: Status,
+    pub trigger: String,
+    #[serde(flatten)]
+    pub counts: Counts,
+    pub dead: u64,
+    pub requests: u64,
+    pub writes: u64,
+    pub started: String,
+    pub finished: Option<String>,
+    pub cursor: Option<String>,
+    /// Where the source stands, whether the cursor could follow or not.
+    #[serde(skip)]
+    pub head: Option<String>,
+    pub plan: Option<String>,
+    pub groups: BTreeMap<String, Counts>,
+    pub errors: Vec<Fault>,
+    /// Errors beyond the ones listed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub errors_omitted: u64,
+    #[serde(default)]
+    pub warnings: Vec<String>,
+    /// Its process died; found by the next start.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub interrupted: bool,
+    /// What ended the run as a whole, if something did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<Kind>,
+    /// The run this one reverses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undoes: Option<String>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde's signature
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// Errors listed one by one in a report; more are counted, so that a report stays readable.
+const ERRORS_MAX: usize = 1_000;
+const WARNINGS_MAX: usize = 200;
+
+impl Report {
+    pub fn start(id: String, pipeline: &str, trigger: &str, started: String) -> Self {
+        Report {
+            id,
+            pipeline: pipeline.to_owned(),
+            status: Status::Running,
+            trigger: trigger.to_owned(),
+            counts: Counts::default(),
+            dead: 0,
+            requests: 0,
+            writes: 0,
+            started,
+            finished: None,
+            cursor: None,
+            head: None,
+            plan: None,
+            groups: BTreeMap::new(),
+            errors: Vec::new(),
+            errors_omitted: 0,
+            warnings: Vec::new(),
+            interrupted: false,
+            cause: None,
+            undoes: None,
+        }
+    }
+
+    /// Count in the whole and in the scope's group.
+    pub fn count(&mut self, scope: &str, tally: impl Fn(&mut Counts)) {
+        tally(&mut self.counts);
+        let group = group_of(scope);
+        if let Some(counts) = self.groups.get_mut(group) {
+            return tally(counts);
+        }
+        tally(self.groups.entry(group.to_owned()).or_default());
+    }
+
+    pub fn error(&mut self, fault: Fault) {
+        if self.errors.len() < ERRORS_MAX { self.errors.push(fault) } else { self.errors_omitted += 1 }
+    }
+
+    pub fn warn(&mut self, text: impl Into<String>) {
+        if self.warnings.len() < WARNINGS_MAX {
+            self.warnings.push(text.into());
+        }
+    }
+
+    /// The run as a whole could not go on.
+    pub fn fail(&mut self, error: &Error) {
+        self.cause = Some(error.kind());
+        self.error(Fault::of(error));
+    }
+
+    /// Say how it ended. `ok` only when the counts add up and nothing is held, failed or unproven.
+    pub fn conclude(&mut self) {
+        let counts = &self.counts;
+        self.status = match self.cause {
+            Some(Kind::Canceled) => Status::Canceled,
+            Some(_) if self.writes > 0 => Status::Partial,
+            Some(_) => Status::Failed,
+            None if counts.failed > 0 || counts.unproven > 0 || self.dead > 0 => Status::Partial,
+            None if counts.held > 0 => Status::Held,
+            None => Status::Ok,
+        };
+        if self.cause.is_none() && !counts.add_up() {
+            self.fail(&Error::bug(format!("the counts of this run do not add up: {counts:?}")));
+            self.status = Status::Failed;
+        }
+    }
+
+    pub fn exit_code(&self) -> u8 {
+        match (self.status, self.cause) {
+            (Status::Failed | Status::Running, Some(kind)) => kind.exit_code(),
+            (Status::Failed | Status::Running, None) => 1,
+            (Status::Partial, Some(kind @ (Kind::Unavailable | Kind::Unauthorized))) => kind.exit_code(),
+            (Status::Partial, _) => 3,
+            (Status::Held, _) => 4,
+            (Status::Canceled, _) => 130,
+            (Status::Ok, _) => 0,
+        }
+    }
+}
+
+/// The gravest of several exit codes: 130 (a person stopped it), then 1, 2, 5, 6, 3, 4, 7, 0.
+pub fn gravest(codes: impl IntoIterator<Item = u8>) -> u8 {
+    const ORDER: [u8; 9] = [130, 1, 2, 5, 6, 3, 4, 7, 0];
+    let rank = |code: &u8| ORDER.iter().position(|other| other == code).unwrap_or(1);
+    codes.into_iter().min_by_key(rank).unwrap_or(0)
+}

@@ -1,0 +1,237 @@
+//! What tables look like, in any database: columns with the types databases have, keys, and what of a stored layout
+//! may change. Growing is done; anything that would lose data is refused with the reason.
+
+use serde_json::{Value, json};
+
+use crate::config::{ColumnKind, TableSpec};
+use crate::error::{Error, Kind, Result};
+use crate::postgres::quoted;
+use crate::shape::canonical;
+
+/// What a column holds, as databases tell it apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Type {
+    Text,
+    Integer,
+    Real,
+    Boolean,
+    /// An instant; in text form RFC 3339 with milliseconds, in UTC.
+    Instant,
+    Json,
+}
+
+impl Type {
+    fn of(kind: &ColumnKind) -> Self {
+        match kind {
+            ColumnKind::Text | ColumnKind::Enum { .. } => Type::Text,
+            ColumnKind::Integer => Type::Integer,
+            ColumnKind::Real => Type::Real,
+            ColumnKind::Boolean => Type::Boolean,
+            ColumnKind::Timestamp | ColumnKind::MsDate => Type::Instant,
+            ColumnKind::Json => Type::Json,
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Type::Text => "text",
+            Type::Integer => "integer",
+            Type::Real => "real",
+            Type::Boolean => "boolean",
+            Type::Instant => "instant",
+            Type::Json => "json",
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct Column {
+    pub name: String,
+    pub holds: Type,
+    pub index: Option<String>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Table {
+    pub name: String,
+    pub columns: Vec<Column>,
+    /// Places of the key's columns.
+    pub key: Vec<usize>,
+    /// Places of all columns by name, as canonical JSON has them.
+    pub sorted: Vec<usize>,
+    pub schema_version: i64,
+}
+
+impl Table {
+    pub fn new(spec: &TableSpec) -> Self {
+        let columns: Vec<Column> = spec
+            .columns
+            .iter()
+            .map(|column| Column {
+                name: column.name.clone(),
+                holds: Type::of(&column.kind),
+                index: column.index.clone(),
+            })
+            .collect();
+        let place = |name: &String| columns.iter().position(|column| column.name == *name);
+        let key = spec.key.iter().filter_map(place).collect();
+        let mut sorted: Vec<usize> = (0..columns.len()).collect();
+        sorted.sort_by(|a, b| columns[*a].name.cmp(&columns[*b].name));
+        Table { name: spec.name.clone(), key, sorted, columns, schema_version: 1 }
+    }
+
+    /// The layout as it is written down beside the tables.
+    pub fn description(&self) -> String {
+        let columns: Vec<Value> =
+            self.columns.iter().map(|column| json!([column.name, column.holds.name()])).collect();
+        let key: Vec<&str> = self.key.iter().map(|at| self.columns[*at].name.as_str()).collect();
+        let text = canonical::to_vec(&json!({ "columns": columns, "key": key }));
+        String::from_utf8_lossy(&text).into_owned()
+    }
+}
+
+/// What is in the database: the layout written down there, and the columns a table really has.
+#[derive(Debug, Default)]
+pub struct Found {
+    pub described: Option<(i64, String)>,
+    /// Name and type as the database calls it; empty = no such table.
+    pub columns: Vec<(String, String)>,
+}
+
+/// What must be done so that a table is as the recipe says.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Change {
+    Create,
+    /// Places of columns to add, perhaps none; the layout is written down with this version.
+    Grow(Vec<usize>, i64),
+    Nothing,
+}
+
+/// Compare. `native` says what the database calls a type. Refuses what would lose data.
+pub fn compare(table: &Table, found: &Found, native: impl Fn(Type) -> &'static str) -> Result<Change> {
+    if found.columns.is_empty() {
+        return Ok(Change::Create);
+    }
+    let really =
+        |name: &str| found.columns.iter().find(|(column, _)| column == name).map(|(_, native)| native);
+    if really("row_id").is_none() {
+        return Err(refuse(table, "there is a table of that name that trueup did not make".to_owned())
+            .remedy_is("Give the resource another name, or move the table away."));
+    }
+    if let Some((_, described)) = &found.described {
+        keeps(table, described, |name| really(name).is_some())?;
+    }
+    let mut missing = Vec::new();
+    for (at, column) in table.columns.iter().enumerate() {
+        match really(&column.name) {
+            None => missing.push(at),
+            Some(kind) if kind.eq_ignore_ascii_case(native(column.holds)) => {}
+            Some(kind) => {
+                let message =
+                    format!("`{}` is {kind} and would become {}", column.name, native(column.holds));
+                return Err(refuse(table, message));
+            }
+        }
+    }
+    Ok(match &found.described {
+        Some((_, described)) if missing.is_empty() && *described == table.description() => Change::Nothing,
+        Some((version, described)) if *described == table.description() => Change::Grow(missing, *version),
+        Some((version, _)) => Change::Grow(missing, version + 1),
+        None => Change::Grow(missing, 1),
+    })
+}
+
+/// The unique natural key and the indexes of the recipe, as both databases write them.
+pub fn indexes(table: &Table) -> Vec<String> {
+    let name = quoted(&table.name);
+    let key: Vec<String> = table.key.iter().map(|at| quoted(&table.columns[*at].name)).collect();
+    let unique = quoted(&format!("{}_natural_key", table.name));
+    let mut all = vec![format!("CREATE UNIQUE INDEX IF NOT EXISTS {unique} ON {name}({})", key.join(", "))];
+    all.extend(table.columns.iter().filter_map(|column| {
+        let index = quoted(column.index.as_ref()?);
+        Some(format!("CREATE INDEX IF NOT EXISTS {index} ON {name}({})", quoted(&column.name)))
+    }));
+    all
+}
+
+/// The key stays, and so does every column that is still there.
+fn keeps(table: &Table, described: &str, is_there: impl Fn(&str) -> bool) -> Result<()> {
+    let old: Value = serde_json::from_str(described)
+        .map_err(|error| Error::new(Kind::Corrupt, "sync_schema cannot be read").caused_by(error))?;
+    let new: Value = serde_json::from_str(&table.description()).unwrap_or_default();
+    if old["key"] != new["key"] {
+        return Err(refuse(table, format!("its key is {} and would become {}", old["key"], new["key"])));
+    }
+    for column in old["columns"].as_array().into_iter().flatten() {
+        let (name, kind) = (column[0].as_str().unwrap_or_default(), column[1].as_str().unwrap_or_default());
+        match table.columns.iter().find(|column| column.name == name) {
+            Some(column) if column.holds.name() != kind => {
+                let message = format!("`{name}` holds {kind} and would hold {}", column.holds.name());
+                return Err(refuse(table, message));
+            }
+            None if is_there(name) => {
+                let remedy = format!(
+                    "Keep it in the recipe, or give the data up: ALTER TABLE {} DROP COLUMN {name}; then run again.",
+                    table.name
+                );
+                return Err(refuse(table, format!("`{name}` is no longer in the recipe")).remedy_is(remedy));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn refuse(table: &Table, why: String) -> Error {
+    Error::new(
+        Kind::Config,
+        format!("the table {} cannot change like this, data would be lost: {why}", table.name),
+    )
+    .remedy_is("Give the column another name in the recipe; the old one keeps its data.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{ColumnSpec, JsonPath};
+
+    fn table(columns: &[(&str, ColumnKind)]) -> Table {
+        let columns = columns.iter().map(|(name, kind)| ColumnSpec {
+            name: (*name).into(),
+            path: JsonPath::parse(name),
+            kind: kind.clone(),
+            optional: false,
+            index: None,
+            parent: None,
+        });
+        Table::new(&TableSpec { name: "t".into(), key: vec!["id".into()], columns: columns.collect() })
+    }
+
+    fn found(of: &Table) -> Found {
+        let mut columns: Vec<(String, String)> =
+            of.columns.iter().map(|column| (column.name.clone(), column.holds.name().to_owned())).collect();
+        columns.push(("row_id".into(), "integer".into()));
+        Found { described: Some((3, of.description())), columns }
+    }
+
+    #[test]
+    fn a_table_grows_and_never_shrinks() {
+        use ColumnKind::{Integer, Real, Text};
+        let old = table(&[("id", Integer), ("a", Text)]);
+        let change = |new: &Table, found: &Found| compare(new, found, Type::name);
+        assert_eq!(change(&old, &Found::default()).unwrap(), Change::Create);
+        assert_eq!(change(&old, &found(&old)).unwrap(), Change::Nothing);
+        let wider = table(&[("id", Integer), ("a", Text), ("b", Real)]);
+        assert_eq!(change(&wider, &found(&old)).unwrap(), Change::Grow(vec![2], 4));
+        for narrower in [
+            table(&[("id", Integer)]),
+            table(&[("id", Integer), ("a", Integer)]),
+            table(&[("id", Text), ("a", Text)]),
+        ] {
+            assert_eq!(change(&narrower, &found(&old)).unwrap_err().kind(), Kind::Config);
+        }
+        let mut dropped = found(&old);
+        dropped.columns.retain(|(name, _)| name != "a");
+        assert_eq!(change(&table(&[("id", Integer)]), &dropped).unwrap(), Change::Grow(vec![], 4));
+    }
+}

@@ -1,0 +1,215 @@
+//! Tables: rows with typed columns, one real table per resource, and `sync_cache` beside them in the same database.
+//!
+//! A key is `table/natural key`, a value the row as canonical JSON. The row and its cache entry are written in one
+//! transaction. Listing joins the two: a row that was deleted behind our back is not listed, and a row without a cache
+//! entry is not ours yet: a put takes it over by its natural key and never makes a second one.
+//!
+//! Reading values recomputes their hash: a row that was altered has another version than its cache entry says.
+//! It refuses values that are no rows of their table, and changes of a table that would lose data.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use super::{
+    Access, Caps, Item, Listed, Mode, Outcome, Page, Query, Store, Stored, What, check_atomic, check_limits,
+    check_lone,
+};
+use crate::clock::{SharedClock, rfc3339_ms};
+use crate::config::{Database, Place as At, StoreSpec, TableSpec};
+use crate::error::{Context, Error, Result};
+use crate::postgres::prefix_end;
+
+pub mod layout;
+mod postgres;
+mod row;
+mod sqlite;
+
+use layout::Table;
+use row::{Held, Parsed, Place};
+
+const CAPS: Caps = Caps {
+    create: true,
+    cas: true,
+    atomic_max: 1_000,
+    strong_read: true,
+    cheap_list: true,
+    keeps_fingerprint: true,
+    bulk_max: 1_000,
+    // An index entry of PostgreSQL takes 2,704 bytes.
+    key_max: 2_048,
+    // A row is in memory several times on its way; nobody queries larger ones.
+    value_max: 64 << 20,
+};
+
+/// A page of values ends here, whatever its limit says.
+const PAGE_BYTES_MAX: usize = 8 << 20;
+
+pub struct Tables {
+    name: String,
+    tables: Arc<Vec<Table>>,
+    database: Open,
+    clock: SharedClock,
+}
+
+enum Open {
+    Sqlite(sqlite::Database),
+    Postgres(postgres::Database),
+}
+
+/// A stretch of one table's listing.
+#[derive(Debug, Clone)]
+struct Span {
+    table: usize,
+    /// External ids from here on …
+    from: String,
+    /// … beyond this one …
+    after: Option<String>,
+    /// … and before this one.
+    until: Option<String>,
+    limit: usize,
+    what: What,
+}
+
+/// What a database does in one write, in the order of the items.
+struct Batch {
+    items: Vec<(Item, Parsed)>,
+    mode: Mode,
+    now: String,
+}
+
+impl Tables {
+    /// Open the database; with [`Access::Write`] tables are made or grown, with [`Access::Read`] nothing is changed and
+    /// what is not there is empty.
+    pub async fn open(
+        spec: &StoreSpec,
+        tables: Vec<TableSpec>,
+        access: Access,
+        clock: SharedClock,
+    ) -> Result<Self> {
+        let mut tables: Vec<Table> = tables.iter().map(Table::new).collect();
+        tables.sort_by(|a, b| a.name.cmp(&b.name));
+        let At::Tables(place) = &spec.place else { return Err(Error::bug("a place without tables")) };
+        let database = match place {
+            Database::Sqlite(path) => {
+                Open::Sqlite(sqlite::Database::open(path.clone(), &mut tables, access).await?)
+            }
+            Database::Postgres(url) => {
+                let password =
+                    spec.secrets.get("password").map(crate::secret::SecretRef::require).transpose()?;
+                Open::Postgres(postgres::Database::open(url.expose(), password, &mut tables, access).await?)
+            }
+        };
+        Ok(Tables { name: spec.name.clone(), tables: Arc::new(tables), database, clock })
+    }
+
+    async fn held(&self, places: Vec<Place>) -> Result<Vec<Option<Held>>> {
+        match &self.database {
+            Open::Sqlite(database) => database.get(self.tables.clone(), places).await,
+            Open::Postgres(database) => database.get(&self.tables, &places).await,
+        }
+    }
+
+    async fn span(&self, span: Span) -> Result<Vec<Listed>> {
+        match &self.database {
+            Open::Sqlite(database) => database.list(self.tables.clone(), span).await,
+            Open::Postgres(database) => database.list(&self.tables[span.table], &span).await,
+        }
+    }
+
+    /// The stretch of a table that a query asks for; `None` = nothing of it.
+    fn stretch(&self, table: usize, query: &Query<'_>, limit: usize) -> Option<Span> {
+        let root = format!("{}/", self.tables[table].name);
+        let from = match query.prefix.strip_prefix(&root) {
+            Some(rest) => rest,
+            None if root.starts_with(query.prefix) => "",
+            None => return None,
+        };
+        let after = match query.after {
+            None => None,
+            Some(after) => match after.strip_prefix(&root) {
+                Some(rest) => Some(rest.to_owned()),
+                None if after < root.as_str() => None,
+                None => return None,
+            },
+        };
+        Some(Span { table, from: from.to_owned(), after, until: prefix_end(from), limit, what: query.what })
+    }
+}
+
+#[async_trait]
+impl Store for Tables {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn caps(&self) -> Caps {
+        CAPS
+    }
+
+    async fn get(&self, keys: &[&str]) -> Result<Vec<Option<Stored>>> {
+        let found: Vec<Option<Place>> = keys.iter().map(|key| row::place(&self.tables, key)).collect();
+        let places: Vec<Place> = found.iter().flatten().cloned().collect();
+        let held = self.held(places).await.context(|| format!("reading {}", self.name))?;
+        let mut held = held.into_iter();
+        let stored = |held: Held| Stored {
+            value: held.value,
+            version: held.version,
+            fingerprint: Some(held.checksum),
+        };
+        Ok(found.into_iter().map(|place| place.and_then(|_| held.next().flatten()).map(stored)).collect())
+    }
+
+    async fn list(&self, query: Query<'_>) -> Result<Page> {
+        let mut page = Page::default();
+        let mut bytes = 0;
+        for table in 0..self.tables.len() {
+            let left = query.limit - page.items.len();
+            let Some(span) = self.stretch(table, &query, left + 1) else { continue };
+            for line in self.span(span).await.context(|| format!("listing {}", self.name))? {
+                if page.items.len() == query.limit || bytes >= PAGE_BYTES_MAX {
+                    page.more = true;
+                    return Ok(page);
+                }
+                bytes += line.value.as_ref().map_or(0, bytes::Bytes::len);
+                page.items.push(line);
+            }
+        }
+        Ok(page)
+    }
+
+    async fn write(&self, items: Vec<Item>, mode: Mode) -> Result<Vec<Result<Outcome>>> {
+        check_atomic(&CAPS, items.len(), mode)?;
+        let mut answers: Vec<Option<Result<Outcome>>> = Vec::with_capacity(items.len());
+        let mut good = Vec::with_capacity(items.len());
+        for item in items {
+            let refused = |error: Error| error.while_(item.key.clone());
+            match check_limits(&CAPS, &item)
+                .and_then(|()| check_lone(&item, mode))
+                .map_err(refused)
+                .and_then(|()| row::parse(&self.tables, &item))
+            {
+                Ok(parsed) => {
+                    answers.push(None);
+                    good.push((item, parsed));
+                }
+                Err(error) => answers.push(Some(Err(error))),
+            }
+        }
+        if mode == Mode::All && good.len() < answers.len() {
+            return Ok(answers.into_iter().map(|answer| answer.unwrap_or(Ok(Outcome::Untouched))).collect());
+        }
+        let batch = Batch { items: good, mode, now: rfc3339_ms(self.clock.now()) };
+        let written = match &self.database {
+            _ if batch.items.is_empty() => Ok(Vec::new()),
+            Open::Sqlite(database) => database.write(self.tables.clone(), batch).await,
+            Open::Postgres(database) => database.write(&self.tables, batch).await,
+        };
+        let mut written = written.context(|| format!("writing to {}", self.name))?.into_iter();
+        let lost = || Err(Error::bug("a write without an outcome"));
+        Ok(answers
+            .into_iter()
+            .map(|answer| answer.unwrap_or_else(|| written.next().unwrap_or_else(lost)))
+            .collect())
+    }
+}

@@ -1,0 +1,229 @@
+//! Tables in PostgreSQL: batches go in as a whole, new rows by COPY, changed ones in one statement per table.
+//!
+//! Writers of one database take turns on `sync_cache`; readers never wait. What somebody changes by hand between our
+//! look and our write within one transaction is overwritten, as any later change of ours would.
+
+use tokio_postgres::{GenericClient, Row};
+
+use super::layout::{self, Change, Found, Table, Type};
+use super::row::{Held, Place, version};
+use super::{Batch, Span};
+use crate::error::{Error, Result};
+use crate::postgres::pool::Pool;
+use crate::postgres::{BULK_MAX, PostgresPlace, STATEMENT_MAX, Session, quoted, within};
+use crate::record::Fingerprint;
+use crate::secret::Secret;
+use crate::store::{Access, Listed, Outcome, What};
+
+mod pen;
+mod sql;
+
+use sql::Sql;
+
+const BESIDE: &str = "
+SELECT pg_advisory_xact_lock(hashtextextended('trueup tables', 0));
+CREATE TABLE IF NOT EXISTS sync_cache(
+  table_name text COLLATE \"C\" NOT NULL,
+  external_id text COLLATE \"C\" NOT NULL,
+  checksum text NOT NULL,
+  internal_id bigint NOT NULL,
+  schema_version bigint NOT NULL,
+  seen_at timestamptz NOT NULL
+);
+CREATE UNIQUE INDEX IF NOT EXISTS by_table_and_external_id ON sync_cache(table_name, external_id);
+CREATE TABLE IF NOT EXISTS sync_schema(
+  table_name text PRIMARY KEY,
+  schema_version bigint NOT NULL,
+  columns text NOT NULL
+);";
+
+pub(super) struct Database {
+    pool: Pool,
+    access: Access,
+    sql: Vec<Sql>,
+}
+
+impl Database {
+    pub async fn open(
+        url: &str,
+        password: Option<Secret>,
+        tables: &mut [Table],
+        access: Access,
+    ) -> Result<Self> {
+        let pool = Pool::open(PostgresPlace::parse(url)?, password).await?;
+        let sql = pool.with(async |session| prepare(session, tables, access).await).await?;
+        Ok(Database { pool, access, sql })
+    }
+
+    pub async fn get(&self, tables: &[Table], places: &[Place]) -> Result<Vec<Option<Held>>> {
+        if places.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.pool.with(async |session| held(&**session, &self.sql, tables, places).await).await
+    }
+
+    pub async fn list(&self, table: &Table, span: &Span) -> Result<Vec<Listed>> {
+        let sql = &self.sql[span.table];
+        if sql.absent {
+            return Ok(Vec::new());
+        }
+        let text = if span.what == What::Values { &sql.list_values } else { &sql.list_keys };
+        let limit = i64::try_from(span.limit).unwrap_or(i64::MAX);
+        let rows = self
+            .pool
+            .with(async |session| {
+                within(
+                    BULK_MAX,
+                    session.query(text, &[&table.name, &span.from, &span.after, &span.until, &limit]),
+                )
+                .await
+            })
+            .await?;
+        Ok(rows.iter().map(|row| line(sql, table, span, row)).collect())
+    }
+
+    pub async fn write(&self, tables: &[Table], batch: Batch) -> Result<Vec<Result<Outcome>>> {
+        if self.access == Access::Read {
+            return Err(Error::bug("a write to tables that were opened to be read"));
+        }
+        self.pool.with(async |session| pen::write(session, &self.sql, tables, &batch).await).await
+    }
+}
+
+/// Make, grow or merely compare the tables, and learn which columns are there.
+async fn prepare(session: &mut Session, tables: &mut [Table], access: Access) -> Result<Vec<Sql>> {
+    let transaction = within(STATEMENT_MAX, session.transaction()).await?;
+    if access == Access::Write {
+        within(STATEMENT_MAX, transaction.batch_execute(BESIDE)).await?;
+    }
+    let mut all = Vec::with_capacity(tables.len());
+    for table in tables {
+        let before = found(&transaction, table).await?;
+        let change = layout::compare(table, &before, native)?;
+        if access == Access::Write {
+            lay_out(&transaction, table, &before, change).await?;
+            all.push(Sql::new(table, &found(&transaction, table).await?));
+        } else {
+            all.push(Sql::new(table, &before));
+        }
+    }
+    within(STATEMENT_MAX, transaction.commit()).await?;
+    Ok(all)
+}
+
+async fn lay_out(
+    client: &impl GenericClient,
+    table: &mut Table,
+    before: &Found,
+    change: Change,
+) -> Result<()> {
+    let mut steps = Vec::new();
+    table.schema_version = match change {
+        Change::Nothing => before.described.as_ref().map_or(1, |(version, _)| *version),
+        Change::Create => {
+            steps.push(create(table));
+            1
+        }
+        Change::Grow(missing, version) => {
+            for at in missing {
+                let column = &table.columns[at];
+                steps.push(format!(
+                    "ALTER TABLE {} ADD COLUMN {} {}",
+                    quoted(&table.name),
+                    quoted(&column.name),
+                    native(column.holds)
+                ));
+            }
+            version
+        }
+    };
+    steps.extend(layout::indexes(table));
+    within(BULK_MAX, client.batch_execute(&steps.join(";"))).await?;
+    let sql = "INSERT INTO sync_schema VALUES($1, $2, $3) ON CONFLICT(table_name)
+               DO UPDATE SET schema_version = $2, columns = $3 WHERE sync_schema.columns <> $3";
+    within(STATEMENT_MAX, client.execute(sql, &[&table.name, &table.schema_version, &table.description()]))
+        .await?;
+    Ok(())
+}
+
+fn create(table: &Table) -> String {
+    let mut columns = String::new();
+    for (at, column) in table.columns.iter().enumerate() {
+        let always = if table.key.contains(&at) { " NOT NULL" } else { "" };
+        columns.push_str(&format!("{} {}{always}, ", quoted(&column.name), native(column.holds)));
+    }
+    format!(
+        "CREATE TABLE {}(row_id bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY, {columns}
+         created_at timestamptz NOT NULL, updated_at timestamptz NOT NULL, missing_since timestamptz)",
+        quoted(&table.name)
+    )
+}
+
+/// As `information_schema` calls it.
+fn native(holds: Type) -> &'static str {
+    match holds {
+        Type::Text => "text",
+        Type::Integer => "bigint",
+        Type::Real => "double precision",
+        Type::Boolean => "boolean",
+        Type::Instant => "timestamp with time zone",
+        Type::Json => "jsonb",
+    }
+}
+
+async fn found(client: &impl GenericClient, table: &Table) -> Result<Found> {
+    let sql = "SELECT column_name::text, data_type::text FROM information_schema.columns
+               WHERE table_schema = current_schema() AND table_name = $1";
+    let rows = within(STATEMENT_MAX, client.query(sql, &[&table.name])).await?;
+    let mut found =
+        Found { columns: rows.iter().map(|row| (row.get(0), row.get(1))).collect(), described: None };
+    let known =
+        within(STATEMENT_MAX, client.query_one("SELECT to_regclass('sync_schema') IS NOT NULL", &[])).await?;
+    if known.get(0) {
+        let sql = "SELECT schema_version, columns FROM sync_schema WHERE table_name = $1";
+        let row = within(STATEMENT_MAX, client.query_opt(sql, &[&table.name])).await?;
+        found.described = row.map(|row| (row.get(0), row.get(1)));
+    }
+    Ok(found)
+}
+
+/// What is under each key: a row with its cache entry. One without the other is nothing.
+async fn held(
+    client: &impl GenericClient,
+    sql: &[Sql],
+    tables: &[Table],
+    places: &[Place],
+) -> Result<Vec<Option<Held>>> {
+    let mut all: Vec<Option<Held>> = vec![None; places.len()];
+    for (at, (sql, table)) in sql.iter().zip(tables).enumerate() {
+        let wanted: Vec<usize> = (0..places.len()).filter(|place| places[*place].table == at).collect();
+        if wanted.is_empty() || sql.absent {
+            continue;
+        }
+        let ids: Vec<&str> = wanted.iter().map(|place| places[*place].external_id.as_str()).collect();
+        for row in within(BULK_MAX, client.query(&sql.held, &[&table.name, &ids])).await? {
+            let index = usize::try_from(row.get::<_, i64>(0) - 1).unwrap_or(usize::MAX);
+            let Some(place) = wanted.get(index) else { continue };
+            all[*place] =
+                Some(Held::new(table, row.get(1), sql.cells(table, &row, 4), row.get(3), row.get(2)));
+        }
+    }
+    Ok(all)
+}
+
+fn line(sql: &Sql, table: &Table, span: &Span, row: &Row) -> Listed {
+    let key = format!("{}/{}", table.name, row.get::<_, &str>(0));
+    let (row_id, checksum, seen_ms) = (row.get(1), row.get::<_, &str>(2), row.get(3));
+    match span.what {
+        What::Keys => Listed {
+            key,
+            version: version(row_id, seen_ms, checksum),
+            fingerprint: Fingerprint::parse(checksum),
+            value: None,
+        },
+        What::Values => {
+            let held = Held::new(table, row_id, sql.cells(table, row, 4), seen_ms, checksum);
+            Listed { key, version: held.version, fingerprint: Some(held.checksum), value: Some(held.value) }
+        }
+    }
+}

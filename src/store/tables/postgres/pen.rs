@@ -1,0 +1,291 @@
+//! Writing a batch in one transaction: look, judge, then one statement per table and kind of change.
+
+use bytes::{Bytes, BytesMut};
+use futures::SinkExt;
+use serde_json::{Map, Value};
+use tokio_postgres::Transaction;
+
+use super::super::Batch;
+use super::super::layout::{Table, Type};
+use super::super::row::{Cell, Cells, Held, Place, version};
+use super::sql::{CACHE_COPY, CACHE_DELETE, LOCK, Sql};
+use crate::error::{Error, Kind, Result};
+use crate::postgres::{BULK_MAX, STATEMENT_MAX, Session, within};
+use crate::record::Fingerprint;
+use crate::store::{Mode, Op, Outcome, judge, untouched};
+
+/// A put that is to be done: its place in the batch, and the row it changes if there is one.
+struct Put<'a> {
+    at: usize,
+    cells: &'a Cells,
+    print: Fingerprint,
+    row_id: Option<i64>,
+    /// The row already has these cells; only its cache entry is to be written.
+    same: bool,
+}
+
+pub(super) async fn write(
+    session: &mut Session,
+    sql: &[Sql],
+    tables: &[Table],
+    batch: &Batch,
+) -> Result<Vec<Result<Outcome>>> {
+    let transaction = within(STATEMENT_MAX, session.transaction()).await?;
+    within(BULK_MAX, transaction.batch_execute(LOCK)).await?;
+    let places: Vec<Place> = batch.items.iter().map(|(_, parsed)| parsed.place.clone()).collect();
+    let held = super::held(&transaction, sql, tables, &places).await?;
+    let mut outcomes = judged(batch, &held);
+    let landed = |outcome: &Option<Result<Outcome>>| match outcome {
+        None => true,
+        Some(outcome) => outcome.as_ref().is_ok_and(Outcome::landed),
+    };
+    if batch.mode == Mode::All && !outcomes.iter().all(landed) {
+        within(STATEMENT_MAX, transaction.rollback()).await?;
+        let mut all: Vec<Result<Outcome>> =
+            outcomes.into_iter().map(|one| one.unwrap_or(Ok(Outcome::Untouched))).collect();
+        untouched(&mut all);
+        return Ok(all);
+    }
+    let pen = Pen { transaction: &transaction, batch };
+    for (at, (sql, table)) in sql.iter().zip(tables).enumerate() {
+        let todo: Vec<usize> =
+            (0..places.len()).filter(|item| places[*item].table == at && outcomes[*item].is_none()).collect();
+        if !todo.is_empty() {
+            pen.table(sql, table, &todo, &held, &mut outcomes).await?;
+        }
+    }
+    within(STATEMENT_MAX, transaction.commit()).await?;
+    let lost = || Err(Error::bug("a write without an outcome"));
+    Ok(outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(lost)).collect())
+}
+
+/// What needs no write, and what must not have one.
+fn judged(batch: &Batch, held: &[Option<Held>]) -> Vec<Option<Result<Outcome>>> {
+    let one = |(item, held): (&(crate::store::Item, _), &Option<Held>)| {
+        let item = &item.0;
+        let same = match (&item.op, held) {
+            (Op::Put { value, .. }, Some(held)) => held.value == *value,
+            _ => false,
+        };
+        if let Op::Put { value, .. } = &item.op
+            && has_nul(value)
+        {
+            let message = "the row holds a NUL character, which PostgreSQL text cannot";
+            return Some(Err(Error::new(Kind::Invalid, message).while_(item.key.clone())));
+        }
+        judge(item, held.as_ref().map(|held| &held.version), same).map(Ok)
+    };
+    batch.items.iter().zip(held).map(one).collect()
+}
+
+/// In JSON a NUL is always escaped; an escaped backslash before `u0000` makes it something else.
+fn has_nul(value: &[u8]) -> bool {
+    let mut rest = value;
+    while let Some(at) = rest.iter().position(|byte| *byte == b'\\') {
+        if rest[at..].starts_with(b"\\u0000") {
+            return true;
+        }
+        rest = rest.get(at + 2..).unwrap_or_default();
+    }
+    false
+}
+
+struct Pen<'a> {
+    transaction: &'a Transaction<'a>,
+    batch: &'a Batch,
+}
+
+impl Pen<'_> {
+    async fn table(
+        &self,
+        sql: &Sql,
+        table: &Table,
+        todo: &[usize],
+        held: &[Option<Held>],
+        outcomes: &mut [Option<Result<Outcome>>],
+    ) -> Result<()> {
+        let mut puts = Vec::new();
+        let mut gone = Vec::new();
+        for at in todo {
+            let old = held[*at].as_ref();
+            match &self.batch.items[*at].1.put {
+                Some((cells, print)) => puts.push(Put {
+                    at: *at,
+                    cells,
+                    print: *print,
+                    row_id: old.map(|old| old.row_id),
+                    same: old.is_some_and(|old| old.cells == *cells),
+                }),
+                None => {
+                    gone.extend(old.map(|old| old.row_id));
+                    outcomes[*at] = Some(Ok(Outcome::Applied(None)));
+                }
+            }
+        }
+        if !gone.is_empty() {
+            within(BULK_MAX, self.transaction.execute(&sql.delete, &[&gone])).await?;
+        }
+        self.adopt(sql, table, &mut puts).await?;
+        self.update(sql, table, &puts).await?;
+        self.insert(sql, table, &mut puts).await?;
+        self.remember(table, todo, &puts).await?;
+        let now = now_ms(&self.batch.now);
+        for put in &puts {
+            let row_id = put.row_id.ok_or_else(|| Error::bug("a row without its id"))?;
+            outcomes[put.at] = Some(Ok(Outcome::Applied(Some(version(row_id, now, &put.print.to_string())))));
+        }
+        Ok(())
+    }
+
+    /// Rows that are there without a cache entry are found by their natural key.
+    async fn adopt(&self, sql: &Sql, table: &Table, puts: &mut [Put<'_>]) -> Result<()> {
+        let fresh: Vec<usize> = (0..puts.len()).filter(|at| puts[*at].row_id.is_none()).collect();
+        if fresh.is_empty() {
+            return Ok(());
+        }
+        let keys: Vec<Value> = fresh
+            .iter()
+            .map(|at| {
+                let mut row: Map<String, Value> = table
+                    .key
+                    .iter()
+                    .map(|key| {
+                        (table.columns[*key].name.clone(), json(&puts[*at].cells.cells[*key], Type::Text))
+                    })
+                    .collect();
+                row.insert("row_id".to_owned(), Value::from(*at));
+                Value::Object(row)
+            })
+            .collect();
+        let keys = Value::Array(keys).to_string();
+        for row in within(BULK_MAX, self.transaction.query(&sql.natural, &[&keys])).await? {
+            let at = usize::try_from(row.get::<_, i64>(0)).unwrap_or(usize::MAX);
+            if let Some(put) = puts.get_mut(at) {
+                put.row_id = Some(row.get(1));
+                put.same = sql.cells(table, &row, 2) == *put.cells;
+            }
+        }
+        Ok(())
+    }
+
+    async fn update(&self, sql: &Sql, table: &Table, puts: &[Put<'_>]) -> Result<()> {
+        let changed: Vec<Value> = puts
+            .iter()
+            .filter(|put| !put.same)
+            .filter_map(|put| {
+                let cells = table.columns.iter().zip(&put.cells.cells);
+                let mut row: Map<String, Value> =
+                    cells.map(|(column, cell)| (column.name.clone(), json(cell, column.holds))).collect();
+                row.insert("row_id".to_owned(), Value::from(put.row_id?));
+                row.insert("missing_since".to_owned(), Value::from(put.cells.missing_since.clone()));
+                Some(Value::Object(row))
+            })
+            .collect();
+        if changed.is_empty() {
+            return Ok(());
+        }
+        let rows = Value::Array(changed).to_string();
+        within(BULK_MAX, self.transaction.execute(&sql.update, &[&rows, &self.batch.now])).await?;
+        Ok(())
+    }
+
+    async fn insert(&self, sql: &Sql, table: &Table, puts: &mut [Put<'_>]) -> Result<()> {
+        let fresh: Vec<usize> = (0..puts.len()).filter(|at| puts[*at].row_id.is_none()).collect();
+        if fresh.is_empty() {
+            return Ok(());
+        }
+        let count = i64::try_from(fresh.len()).unwrap_or(i64::MAX);
+        let ids = within(BULK_MAX, self.transaction.query(&sql.reserve, &[&count])).await?;
+        let mut lines = BytesMut::with_capacity(fresh.len() * 256);
+        for (at, id) in fresh.into_iter().zip(ids) {
+            let put = &mut puts[at];
+            let row_id: i64 = id.get(0);
+            put.row_id = Some(row_id);
+            lines.extend_from_slice(format!("{row_id}\t{0}\t{0}\t", self.batch.now).as_bytes());
+            lines.extend_from_slice(put.cells.missing_since.as_deref().unwrap_or("\\N").as_bytes());
+            for cell in &put.cells.cells {
+                lines.extend_from_slice(b"\t");
+                copied(&mut lines, cell);
+            }
+            lines.extend_from_slice(b"\n");
+        }
+        debug_assert!(!table.columns.is_empty());
+        self.copy(&sql.copy, lines.freeze()).await
+    }
+
+    /// The cache entries of everything written, in place of what was there.
+    async fn remember(&self, table: &Table, todo: &[usize], puts: &[Put<'_>]) -> Result<()> {
+        let ids: Vec<&str> =
+            todo.iter().map(|at| self.batch.items[*at].1.place.external_id.as_str()).collect();
+        within(BULK_MAX, self.transaction.execute(CACHE_DELETE, &[&table.name, &ids])).await?;
+        let mut lines = BytesMut::with_capacity(puts.len() * 160);
+        for put in puts {
+            copied_text(&mut lines, &table.name);
+            lines.extend_from_slice(b"\t");
+            copied_text(&mut lines, &self.batch.items[put.at].1.place.external_id);
+            let rest = format!(
+                "\t{}\t{}\t{}\t{}\n",
+                put.print,
+                put.row_id.unwrap_or_default(),
+                table.schema_version,
+                self.batch.now
+            );
+            lines.extend_from_slice(rest.as_bytes());
+        }
+        if lines.is_empty() { Ok(()) } else { self.copy(CACHE_COPY, lines.freeze()).await }
+    }
+
+    async fn copy(&self, sql: &str, lines: Bytes) -> Result<()> {
+        within(BULK_MAX, async {
+            let sink = self.transaction.copy_in::<_, Bytes>(sql).await?;
+            let mut sink = std::pin::pin!(sink);
+            sink.send(lines).await?;
+            sink.finish().await
+        })
+        .await
+        .map(drop)
+    }
+}
+
+fn now_ms(now: &str) -> i64 {
+    now.parse::<jiff::Timestamp>().map_or(0, jiff::Timestamp::as_millisecond)
+}
+
+fn json(cell: &Cell, holds: Type) -> Value {
+    match cell {
+        Cell::Null => Value::Null,
+        Cell::Integer(number) => Value::from(*number),
+        Cell::Real(number) => Value::from(*number),
+        Cell::Boolean(truth) => Value::from(*truth),
+        Cell::Text(text) if holds == Type::Json => serde_json::from_str(text).unwrap_or_default(),
+        Cell::Text(text) => Value::from(text.as_str()),
+    }
+}
+
+/// A cell in COPY's text form.
+fn copied(out: &mut BytesMut, cell: &Cell) {
+    match cell {
+        Cell::Null => out.extend_from_slice(b"\\N"),
+        Cell::Integer(number) => out.extend_from_slice(number.to_string().as_bytes()),
+        Cell::Real(number) => out.extend_from_slice(number.to_string().as_bytes()),
+        Cell::Boolean(truth) => out.extend_from_slice(if *truth { b"t" } else { b"f" }),
+        Cell::Text(text) => copied_text(out, text),
+    }
+}
+
+fn copied_text(out: &mut BytesMut, text: &str) {
+    let mut plain = 0;
+    for (at, byte) in text.bytes().enumerate() {
+        let escape = match byte {
+            b'\\' => b'\\',
+            b'\t' => b't',
+            b'\n' => b'n',
+            b'\r' => b'r',
+            _ => continue,
+        };
+        out.extend_from_slice(&text.as_bytes()[plain..at]);
+        out.extend_from_slice(&[b'\\', escape]);
+        plain = at + 1;
+    }
+    out.extend_from_slice(&text.as_bytes()[plain..]);
+}

@@ -1,0 +1,137 @@
+//! The statements of one table, with its names filled in once, and cells from PostgreSQL.
+
+use tokio_postgres::Row;
+
+use super::super::layout::{Found, Table, Type};
+use super::super::row::{Cell, Cells};
+use super::native;
+use crate::postgres::quoted;
+
+pub(in crate::store::tables) struct Sql {
+    /// Opened to be read, and the table is not there.
+    pub absent: bool,
+    pub list_keys: String,
+    pub list_values: String,
+    pub held: String,
+    /// By natural key, from rows given as JSON.
+    pub natural: String,
+    pub update: String,
+    pub copy: String,
+    /// Row ids for rows to come.
+    pub reserve: String,
+    pub delete: String,
+    /// For each column of the table: its place among those selected.
+    places: Vec<Option<usize>>,
+    selected: usize,
+}
+
+pub(super) const CACHE_COPY: &str =
+    "COPY sync_cache(table_name, external_id, checksum, internal_id, schema_version, seen_at) FROM STDIN";
+pub(super) const CACHE_DELETE: &str =
+    "DELETE FROM sync_cache WHERE table_name = $1 AND external_id = ANY($2)";
+pub(super) const LOCK: &str = "LOCK TABLE sync_cache IN SHARE ROW EXCLUSIVE MODE";
+
+/// An instant as text, the way rows have it.
+fn instant(expression: &str) -> String {
+    format!("to_char({expression} AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')")
+}
+
+impl Sql {
+    pub fn new(table: &Table, found: &Found) -> Self {
+        let name = quoted(&table.name);
+        let is_there = |column: &str| found.columns.iter().any(|(name, _)| name == column);
+        let mut places = Vec::new();
+        let mut selected: Vec<String> = Vec::new();
+        for column in &table.columns {
+            places.push(is_there(&column.name).then_some(selected.len()));
+            let plain = format!("t.{}", quoted(&column.name));
+            if is_there(&column.name) {
+                selected.push(match column.holds {
+                    Type::Instant => instant(&plain),
+                    Type::Json => format!("{plain}::text"),
+                    _ => plain,
+                });
+            }
+        }
+        let count = selected.len();
+        selected.push(instant("t.missing_since"));
+        let cells = selected.join(", ");
+        let all: Vec<String> = table.columns.iter().map(|column| quoted(&column.name)).collect();
+        let typed: Vec<String> = table
+            .columns
+            .iter()
+            .zip(&all)
+            .map(|(column, name)| format!("{name} {}", native(column.holds)))
+            .collect();
+        let each = |form: &dyn Fn(&String) -> String| all.iter().map(form).collect::<Vec<_>>().join(", ");
+        let keys: Vec<String> = table.key.iter().map(|at| format!("t.{0} = i.{0}", all[*at])).collect();
+        let seen_ms = "(extract(epoch FROM c.seen_at) * 1000)::bigint";
+        let range = "c.table_name = $1 AND c.external_id >= $2 AND ($3::text IS NULL OR c.external_id > $3)
+                     AND ($4::text IS NULL OR c.external_id < $4)";
+        let joined = format!("FROM sync_cache c JOIN {name} t ON t.row_id = c.internal_id");
+        Sql {
+            absent: found.columns.is_empty(),
+            list_keys: format!(
+                "SELECT c.external_id, c.internal_id, c.checksum, {seen_ms} {joined} WHERE {range}
+                 ORDER BY c.external_id LIMIT $5"
+            ),
+            list_values: format!(
+                "SELECT c.external_id, c.internal_id, c.checksum, {seen_ms}, {cells} {joined} WHERE {range}
+                 ORDER BY c.external_id LIMIT $5"
+            ),
+            held: format!(
+                "SELECT i.at, c.internal_id, c.checksum, {seen_ms}, {cells}
+                 FROM unnest($2::text[]) WITH ORDINALITY AS i(external_id, at)
+                 JOIN sync_cache c ON c.table_name = $1 AND c.external_id = i.external_id
+                 JOIN {name} t ON t.row_id = c.internal_id"
+            ),
+            natural: format!(
+                "SELECT i.row_id, t.row_id, {cells} FROM json_to_recordset($1::text::json) AS i(row_id bigint, {})
+                 JOIN {name} t ON {}",
+                typed.join(", "),
+                keys.join(" AND ")
+            ),
+            update: format!(
+                "UPDATE {name} t SET {}, missing_since = i.missing_since,
+                   updated_at = CASE WHEN ({}) IS DISTINCT FROM ({}) THEN $2::text::timestamptz ELSE t.updated_at END
+                 FROM json_to_recordset($1::text::json) AS i(row_id bigint, missing_since timestamptz, {})
+                 WHERE t.row_id = i.row_id",
+                each(&|name| format!("{name} = i.{name}")),
+                each(&|name| format!("t.{name}")),
+                each(&|name| format!("i.{name}")),
+                typed.join(", ")
+            ),
+            copy: format!(
+                "COPY {name}(row_id, created_at, updated_at, missing_since, {}) FROM STDIN",
+                all.join(", ")
+            ),
+            reserve: format!(
+                "SELECT nextval(pg_get_serial_sequence('{}', 'row_id')) FROM generate_series(1, $1::bigint)",
+                name.replace('\'', "''")
+            ),
+            delete: format!("DELETE FROM {name} WHERE row_id = ANY($1)"),
+            places,
+            selected: count,
+        }
+    }
+
+    /// The cells of a row whose selection begins at column `from`.
+    pub fn cells(&self, table: &Table, row: &Row, from: usize) -> Cells {
+        let mut cells = Vec::with_capacity(table.columns.len());
+        for (column, place) in table.columns.iter().zip(&self.places) {
+            let cell = place.and_then(|place| {
+                let at = from + place;
+                match column.holds {
+                    Type::Text | Type::Instant | Type::Json => {
+                        row.get::<_, Option<String>>(at).map(Cell::Text)
+                    }
+                    Type::Integer => row.get::<_, Option<i64>>(at).map(Cell::Integer),
+                    Type::Real => row.get::<_, Option<f64>>(at).map(Cell::Real),
+                    Type::Boolean => row.get::<_, Option<bool>>(at).map(Cell::Boolean),
+                }
+            });
+            cells.push(cell.unwrap_or(Cell::Null));
+        }
+        Cells { cells, missing_since: row.get(from + self.selected) }
+    }
+}

@@ -1,0 +1,200 @@
+//! Between a row as JSON and a row as cells. What goes in comes out byte for byte: canonical JSON is written from the
+//! cells alone, so a row altered in the database gives other bytes.
+
+use std::fmt::Write as _;
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use super::layout::{Table, Type};
+use crate::error::{Error, Kind, Result};
+use crate::record::{Fingerprint, Version};
+use crate::shape::canonical;
+use crate::shape::rows::MISSING_SINCE;
+use crate::store::{Item, Op};
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Cell {
+    Null,
+    Integer(i64),
+    Real(f64),
+    Boolean(bool),
+    /// Text, an instant, or canonical JSON.
+    Text(String),
+}
+
+/// The cells of a row in the order of the table's columns, and its mark.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cells {
+    pub cells: Vec<Cell>,
+    pub missing_since: Option<String>,
+}
+
+/// A key taken apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    pub table: usize,
+    pub external_id: String,
+}
+
+/// What the database holds under a key.
+#[derive(Debug, Clone)]
+pub struct Held {
+    pub row_id: i64,
+    pub cells: Cells,
+    pub value: Bytes,
+    pub checksum: Fingerprint,
+    pub version: Version,
+}
+
+/// An item of a write, understood.
+#[derive(Debug)]
+pub struct Parsed {
+    pub place: Place,
+    /// `None` for a delete or a check.
+    pub put: Option<(Cells, Fingerprint)>,
+}
+
+/// The table and row a key names; `None` = no table of ours.
+pub fn place(tables: &[Table], key: &str) -> Option<Place> {
+    let (name, id) = key.split_once('/')?;
+    let table = tables.iter().position(|table| table.name == name)?;
+    (!id.is_empty()).then(|| Place { table, external_id: id.to_owned() })
+}
+
+pub fn parse(tables: &[Table], item: &Item) -> Result<Parsed> {
+    let invalid = |message: String| Error::new(Kind::Invalid, message).while_(item.key.clone());
+    let place = place(tables, &item.key)
+        .ok_or_else(|| invalid("no table of this store has such a key".to_owned()))?;
+    let Op::Put { value, fingerprint } = &item.op else { return Ok(Parsed { place, put: None }) };
+    let table = &tables[place.table];
+    let cells = cells(table, value).map_err(invalid)?;
+    let print = Fingerprint::of(value);
+    if fingerprint.is_some_and(|given| given != print) {
+        return Err(invalid(
+            "a row's fingerprint is the SHA-256 of its bytes, and this one is not".to_owned(),
+        ));
+    }
+    if external_id(table, &cells) != place.external_id {
+        return Err(invalid("the row's own key is another one".to_owned()));
+    }
+    if Bytes::from(bytes(table, &cells).map_err(invalid)?) != *value {
+        return Err(invalid("the row is not canonical JSON".to_owned()));
+    }
+    Ok(Parsed { place, put: Some((cells, print)) })
+}
+
+fn cells(table: &Table, value: &[u8]) -> Result<Cells, String> {
+    let Ok(Value::Object(mut row)) = serde_json::from_slice(value) else {
+        return Err("the value is no JSON object".into());
+    };
+    let missing_since = match row.remove(MISSING_SINCE) {
+        Some(Value::String(since)) => Some(since),
+        None => None,
+        Some(_) => return Err(format!("`{MISSING_SINCE}` is no instant")),
+    };
+    let mut cells = Vec::with_capacity(table.columns.len());
+    for column in &table.columns {
+        cells.push(match (column.holds, row.remove(&column.name)) {
+            (_, None) => Cell::Null,
+            (Type::Json, Some(value)) => {
+                Cell::Text(String::from_utf8_lossy(&canonical::to_vec(&value)).into_owned())
+            }
+            (Type::Text | Type::Instant, Some(Value::String(text))) => Cell::Text(text),
+            (Type::Boolean, Some(Value::Bool(truth))) => Cell::Boolean(truth),
+            (Type::Integer, Some(Value::Number(number))) if number.is_i64() => {
+                Cell::Integer(number.as_i64().unwrap_or_default())
+            }
+            (Type::Real, Some(Value::Number(number))) => Cell::Real(number.as_f64().unwrap_or_default()),
+            (holds, Some(_)) => return Err(format!("`{}` is not {}", column.name, holds.name())),
+        });
+    }
+    match row.keys().next() {
+        Some(name) => Err(format!("the table {} has no column `{name}`", table.name)),
+        None => Ok(Cells { cells, missing_since }),
+    }
+}
+
+/// Canonical JSON from the cells.
+pub fn bytes(table: &Table, row: &Cells) -> Result<Vec<u8>, String> {
+    let mut out = Vec::with_capacity(256);
+    out.push(b'{');
+    let mut marked = row.missing_since.as_deref();
+    for at in &table.sorted {
+        let column = &table.columns[*at];
+        if column.name.as_str() > MISSING_SINCE
+            && let Some(since) = marked.take()
+        {
+            field(&mut out, MISSING_SINCE);
+            canonical::write_string(&mut out, since);
+        }
+        let cell = &row.cells[*at];
+        if *cell == Cell::Null {
+            continue;
+        }
+        field(&mut out, &column.name);
+        match (column.holds, cell) {
+            (Type::Json, Cell::Text(text)) => {
+                let value: Value =
+                    serde_json::from_str(text).map_err(|_| format!("`{}` is no JSON", column.name))?;
+                canonical::write(&mut out, &value);
+            }
+            (_, Cell::Text(text)) => canonical::write_string(&mut out, text),
+            (_, Cell::Integer(number)) => canonical::write_integer(&mut out, *number),
+            (_, Cell::Real(number)) => canonical::write_real(&mut out, *number),
+            (_, Cell::Boolean(truth)) => canonical::write(&mut out, &Value::Bool(*truth)),
+            (_, Cell::Null) => {}
+        }
+    }
+    if let Some(since) = marked {
+        field(&mut out, MISSING_SINCE);
+        canonical::write_string(&mut out, since);
+    }
+    out.push(b'}');
+    Ok(out)
+}
+
+fn field(out: &mut Vec<u8>, name: &str) {
+    if out.len() > 1 {
+        out.push(b',');
+    }
+    canonical::write_string(out, name);
+    out.push(b':');
+}
+
+/// The natural key, as the source joins it.
+pub fn external_id(table: &Table, row: &Cells) -> String {
+    let mut id = String::new();
+    for at in &table.key {
+        if !id.is_empty() {
+            id.push('/');
+        }
+        match &row.cells[*at] {
+            Cell::Text(text) if table.key.len() == 1 => id.push_str(text),
+            Cell::Text(text) => id.push_str(&text.replace('%', "%25").replace('/', "%2F")),
+            // Writing to a string cannot fail.
+            Cell::Integer(number) => drop(write!(id, "{number}")),
+            Cell::Null | Cell::Real(_) | Cell::Boolean(_) => {}
+        }
+    }
+    id
+}
+
+/// The version of a row as the cache tells it: which row, when it was written, what was written.
+pub fn version(row_id: i64, seen_ms: i64, checksum: &str) -> Version {
+    Version(format!("{row_id}.{seen_ms}.{}", checksum.get(..8).unwrap_or(checksum)))
+}
+
+impl Held {
+    /// A row that was altered behind our back has another version than the one the cache knows.
+    pub fn new(table: &Table, row_id: i64, cells: Cells, seen_ms: i64, checksum: &str) -> Self {
+        let value = bytes(table, &cells).unwrap_or_else(|why| why.into_bytes());
+        let print = Fingerprint::of(&value);
+        let known = Fingerprint::parse(checksum);
+        let mut version = version(row_id, seen_ms, checksum);
+        if known != Some(print) {
+            let _ = write!(version.0, "~{}", print.short());
+        }
+        Held { row_id, cells, value: value.into(), checksum: known.unwrap_or(print), version }
+    }
+}

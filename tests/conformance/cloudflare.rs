@@ -1,0 +1,102 @@
+//! Cloudflare KV keeps the contract as far as its caps promise it, against a server with the real limits.
+
+use std::sync::Arc;
+
+use trueup::clock::{SystemClock, TestClock};
+use trueup::error::Kind;
+use trueup::http::Http;
+use trueup::secret::Secret;
+use trueup::store::cloudflare::{Cloudflare, Namespace, PROFILE};
+use trueup::store::limited::Limited;
+use trueup::store::{Item, Mode, SharedStore, Store, StoreExt, What};
+
+use super::stores::conforms;
+use crate::support::cloudflare::{ACCOUNT, Kv, NAMESPACE, TITLE, TOKEN};
+
+fn namespace(kv: &Kv, name: &str, token: &str) -> Namespace {
+    Namespace {
+        account: ACCOUNT.into(),
+        name: name.into(),
+        api: kv.server.url("/client/v4"),
+        token: Secret::new(token),
+    }
+}
+
+async fn limited(kv: &Kv, clock: &Arc<TestClock>) -> SharedStore {
+    let http = Http::new(clock.clone()).unwrap();
+    let store = Cloudflare::connect("kv".into(), namespace(kv, NAMESPACE, TOKEN), http).await.unwrap();
+    Arc::new(Limited::new(Arc::new(store), PROFILE, clock.clone()))
+}
+
+#[tokio::test]
+async fn cloudflare_keeps_the_contract() {
+    let kv = Kv::start(None);
+    let http = Http::new(SystemClock::new()).unwrap();
+    let store = Cloudflare::connect("kv".into(), namespace(&kv, TITLE, TOKEN), http).await.unwrap();
+    conforms(&store).await;
+}
+
+#[tokio::test]
+async fn behind_its_limits_no_key_is_written_twice_within_a_second() {
+    let clock = TestClock::at("2026-01-01T00:00:00Z", 1);
+    let kv = Kv::start(Some(clock.clone()));
+    let store = limited(&kv, &clock).await;
+    for round in 0..5 {
+        store.write_one(Item::put("key", format!("{round}"))).await.unwrap();
+    }
+    assert_eq!(kv.offences(), Vec::<String>::new());
+    assert!(clock.slept_ms() >= 4_000, "it waited for its turns");
+}
+
+#[tokio::test]
+async fn many_pairs_are_few_requests_and_a_listing_brings_the_metadata_along() {
+    let clock = TestClock::at("2026-01-01T00:00:00Z", 1);
+    let kv = Kv::start(Some(clock.clone()));
+    let store = limited(&kv, &clock).await;
+    let row = |at: usize| format!(r#"{{"title":"T {at}","sha":"{at}","path":"p{at}.md","lastUpdated":"x"}}"#);
+    let items = (0..12_000).map(|at| Item::put(format!("policy:p{at:05}"), row(at))).collect();
+    assert!(store.write(items, Mode::Each).await.unwrap().into_iter().all(|one| one.unwrap().landed()));
+    assert_eq!(kv.bulk_writes(), [10_000, 2_000]);
+    kv.server.forget();
+    let query = trueup::store::Query { limit: 2_000, ..trueup::store::Query::values("policy:") };
+    let page = store.survey(query).await.unwrap();
+    assert_eq!((page.items.len(), page.more), (2_000, true));
+    assert!(page.items.iter().all(|line| line.value.is_some()));
+    assert_eq!((kv.server.count("/values/"), kv.server.count("/keys")), (0, 2), "no value is read");
+}
+
+#[tokio::test]
+async fn keys_the_service_did_not_take_are_failures_in_an_answer_that_says_200() {
+    let clock = TestClock::at("2026-01-01T00:00:00Z", 1);
+    let kv = Kv::start(None);
+    let store = limited(&kv, &clock).await;
+    kv.refuse(&["b"]);
+    let items = ["a", "b", "c"].map(|key| Item::put(key, "x")).to_vec();
+    let outcomes = store.write(items, Mode::Each).await.unwrap();
+    assert!(outcomes[0].is_ok() && outcomes[2].is_ok());
+    assert_eq!(outcomes[1].as_ref().unwrap_err().kind(), Kind::Unavailable);
+    let keys: Vec<String> =
+        store.list_all("", What::Keys).await.unwrap().into_iter().map(|line| line.key).collect();
+    assert_eq!(keys, ["a", "c"]);
+}
+
+#[tokio::test]
+async fn too_many_requests_are_waited_out_as_asked() {
+    let clock = TestClock::at("2026-01-01T00:00:00Z", 1);
+    let kv = Kv::start(None);
+    let store = limited(&kv, &clock).await;
+    kv.throttle(2);
+    store.write_one(Item::put("a", "x")).await.unwrap();
+    assert!(clock.slept_ms() >= 4_000);
+}
+
+#[tokio::test]
+async fn a_wrong_token_or_namespace_says_what_to_do() {
+    let kv = Kv::start(None);
+    let http = || Http::new(SystemClock::new()).unwrap();
+    let refused = Cloudflare::connect("kv".into(), namespace(&kv, TITLE, "wrong"), http()).await.err().unwrap();
+    assert_eq!(refused.kind(), Kind::Unauthorized);
+    assert!(!format!("{refused:?}").contains("wrong"));
+    let missing = Cloudflare::connect("kv".into(), namespace(&kv, "nope", TOKEN), http()).await.err().unwrap();
+    assert!(missing.kind() == Kind::NotFound && missing.to_string().contains("nope"));
+}

@@ -1,0 +1,15 @@
+//! The engine as a library: one situation after another, on stores in memory and a clock that stands still.
+
+mod decisions;
+mod drift;
+mod guard;
+mod history;
+mod moves;
+mod narrowed;
+mod owners;
+pub mod rig;
+mod scopes;
+pub mod scripted;
+mod setbacks;
+mod sync;
+mod unusable;

@@ -1,0 +1,11 @@
+//! The feed archive: boards into Markdown files. Scenarios are numbered as its promises are.
+
+mod boards;
+mod desk;
+mod dialects;
+mod files;
+mod hostile;
+mod previews;
+mod reading;
+mod rounds;
+mod turndown;

@@ -1,0 +1,98 @@
+//! Previews of attachments: asked for with a token, missed softly, added once when they can be had.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::desk::{Desk, SAMPLE, counts};
+use crate::support::http::{Reply, Request};
+
+const KEY: &str = "rss/25/2025_10_15_77560.md";
+
+fn answer(request: &Request, second_works: bool) -> Reply {
+    let Some((_, id)) = request.path.split_once("/preview?atchmnflNo=") else { return Reply::ok(SAMPLE) };
+    match id {
+        "91002" if !second_works => Reply::status(500),
+        _ => Reply::ok(
+            serde_json::json!({"success": true, "content": format!("**파일 {id}**\n\n| 가 |\n| --- |")})
+                .to_string(),
+        ),
+    }
+}
+
+fn desk() -> (Desk, Arc<AtomicBool>) {
+    let works = Arc::new(AtomicBool::new(false));
+    let switch = works.clone();
+    let mut desk = Desk::new("25", move |request| answer(request, switch.load(Ordering::SeqCst)));
+    let token = desk.folder.path().join("token");
+    std::fs::write(&token, "canary-token\n").unwrap();
+    desk.from = format!(
+        ", preview = {{ base = \"{}\", token_file = \"{}\" }}",
+        desk.server.url("/preview"),
+        token.display()
+    );
+    (desk, works)
+}
+
+#[tokio::test]
+async fn s19_a_preview_that_failed_is_added_once_when_it_can_be_had() {
+    let (desk, works) = desk();
+    let first = desk.sync().await;
+    assert_eq!((counts(&first), first.exit_code()), ((3, 0, 0, 0, 0, 0), 0));
+    let file = desk.files().await[KEY].clone();
+    assert!(file.ends_with("\n\n### 미리보기\n**파일 91001**\n\n| 가 |\n| --- |\n\n---\n"), "{file}");
+    assert!(!file.contains("91002**"));
+
+    let still = desk.sync().await;
+    assert_eq!(counts(&still), (0, 0, 3, 0, 0, 0), "{:?}", still.warnings);
+    assert_eq!(desk.files().await[KEY], file);
+
+    works.store(true, Ordering::SeqCst);
+    desk.a_day_later();
+    let second = desk.sync().await;
+    assert_eq!((counts(&second), second.exit_code()), ((0, 1, 2, 0, 0, 0), 0));
+    let file = desk.files().await[KEY].clone();
+    assert!(file.contains("**파일 91001**") && file.contains("**파일 91002**"), "{file}");
+
+    desk.server.forget();
+    desk.a_day_later();
+    let third = desk.sync().await;
+    assert_eq!((counts(&third), third.writes), ((0, 0, 3, 0, 0, 0), 0));
+    assert_eq!((desk.server.count("/preview"), &desk.files().await[KEY]), (0, &file));
+}
+
+#[tokio::test]
+async fn the_token_goes_to_the_preview_service_and_nowhere_else() {
+    let (desk, _) = desk();
+    desk.server.answer(|request| {
+        if request.path.contains("/preview") {
+            Reply::status(403).header("X-Echo", "canary-token")
+        } else {
+            Reply::ok(SAMPLE)
+        }
+    });
+    let report = desk.sync().await;
+    for request in desk.server.requests() {
+        let sent = request.headers.get("authorization").map(String::as_str);
+        assert_eq!(sent, request.path.contains("/preview").then_some("Bearer canary-token"));
+    }
+    let said = format!("{report:?} {} {:?}", serde_json::to_string(&report).unwrap(), desk.files().await);
+    assert!(!said.contains("canary-token"));
+}
+
+#[tokio::test]
+async fn a_preview_that_is_no_success_is_none() {
+    let (desk, _) = desk();
+    desk.server.answer(|request| {
+        let no = ["{\"success\": false, \"content\": \"x\"}", "not json", "[]"];
+        let at = desk_turn();
+        if request.path.contains("/preview") { Reply::ok(no[at % no.len()]) } else { Reply::ok(SAMPLE) }
+    });
+    let report = desk.sync().await;
+    assert_eq!(report.counts.added, 3);
+    assert!(desk.files().await.values().all(|file| !file.contains("미리보기")));
+}
+
+fn desk_turn() -> usize {
+    static TURN: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+    TURN.fetch_add(1, Ordering::SeqCst)
+}

@@ -1,0 +1,85 @@
+//! Several runs: changed dates, two at once, and what is old.
+
+use std::collections::BTreeSet;
+
+use super::desk::{Desk, counts, feed, item};
+use crate::support::http::Reply;
+use crate::support::trueup;
+
+#[tokio::test]
+async fn s20_another_date_makes_no_second_file() {
+    let desk = Desk::serving(feed(&item("7", "2025-10-16", "x")));
+    desk.sync().await;
+    let before = desk.files().await;
+    let moved = feed(&item("7", "2025-10-17", "x"));
+    desk.server.answer(move |_| Reply::ok(moved.clone()));
+    desk.a_day_later();
+    let report = desk.sync().await;
+    assert_eq!((counts(&report), report.exit_code()), ((0, 0, 1, 0, 0, 0), 0));
+    assert!(report.warnings.iter().any(|text| text.contains("date changed")), "{:?}", report.warnings);
+    assert_eq!(desk.files().await, before);
+}
+
+#[test]
+fn s21_two_processes_at_once_create_each_key_once() {
+    let items: String = (1..=40).map(|n| item(&n.to_string(), "2025-10-16", "<p>x</p>")).collect();
+    let desk = Desk::serving(feed(&items));
+    let start = |n: u32| {
+        // Two machines: each has its own memory, the store is one.
+        let state = desk.config().replace("state.db", &format!("state-{n}.db"));
+        let config = desk.folder.path().join(format!("{n}.toml"));
+        std::fs::write(&config, state).unwrap();
+        let now = format!("2025-10-16T16:00:0{n}Z");
+        let mut command = trueup();
+        command.args(["sync", "--json", "--now", &now, "--config", config.to_str().unwrap()]);
+        command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap()
+    };
+    let children: Vec<_> = (1..=2).map(start).collect();
+    let mut added = 0;
+    let mut there = 0;
+    for child in children {
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        let run = &serde_json::from_str::<serde_json::Value>(&said).unwrap()["runs"][0];
+        let number = |name: &str| run[name].as_u64().unwrap();
+        added += number("added");
+        there += number("unchanged") + number("skipped");
+    }
+    assert_eq!((added, there), (40, 40));
+}
+
+#[tokio::test]
+async fn s23_what_is_older_than_kept_goes_and_stays_away() {
+    let mut desk =
+        Desk::serving(feed(&[item("1", "2022-02-27", "a"), item("2", "2022-02-28", "b")].concat()));
+    desk.clock = trueup::clock::TestClock::at("2024-02-28T16:00:00Z", 1); // the leap day, in Seoul
+    desk.sync().await;
+    assert_eq!(desk.keys().await.len(), 2);
+    desk.shape = "keep = \"2y\"";
+    let report = desk.sync().await;
+    assert_eq!((report.counts.deleted, report.counts.skipped, report.exit_code()), (1, 0, 0), "{report:?}");
+    assert_eq!(desk.keys().await, ["rss/25/2022_02_28_2.md"]);
+    let again = desk.sync().await;
+    assert_eq!((again.counts.deleted, again.counts.skipped, again.exit_code()), (0, 1, 0), "{again:?}");
+    assert_eq!(desk.keys().await, ["rss/25/2022_02_28_2.md"]);
+}
+
+#[tokio::test]
+async fn s23_thousands_of_old_files_go_at_once_and_foreign_ones_stay() {
+    let mut desk = Desk::serving(feed(&item("1", "2025-10-16", "a")));
+    desk.shape = "keep = \"2y\"";
+    let old = |n: u32| format!("rss/25/2020_{:02}_{:02}_{n}.md", n % 12 + 1, n % 28 + 1);
+    let foreign =
+        ["rss/25/notes.md", "rss/25/2020_02_31_5.md", "else/2020_01_01_1.md", "rss/25/2020_01_01_1.txt"];
+    desk.put((0..2_500).map(old)).await;
+    desk.put(foreign.map(str::to_owned)).await;
+    let report = desk.sync().await;
+    assert_eq!(
+        (report.counts.added, report.counts.deleted, report.counts.held, report.exit_code()),
+        (1, 2_500, 0, 0)
+    );
+    let left: BTreeSet<String> = desk.keys().await.into_iter().collect();
+    let expected = foreign.into_iter().chain(["rss/25/2025_10_16_1.md"]).map(str::to_owned).collect();
+    assert_eq!(left, expected);
+}

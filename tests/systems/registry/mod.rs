@@ -1,0 +1,10 @@
+//! The policy registry: a repository of documents into a key-value registry. Scenarios are numbered as its promises are.
+
+mod changes;
+mod desk;
+mod documents;
+mod followed;
+mod outages;
+mod repositories;
+mod rows;
+mod stores;

@@ -1,0 +1,225 @@
+//! When the source or the store fails: nothing is lost, nothing is deleted, and the next run makes it good.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use async_trait::async_trait;
+use trueup::error::{Error, Kind, Result};
+use trueup::pipeline::{Ask, Pipeline};
+use trueup::state::Status;
+use trueup::store::faulty::{Faulty, Mishap, Verb};
+use trueup::store::{Access, Caps, Item, Mode, Outcome, Page, Query, SharedStore, Store, Stored};
+
+use super::desk::{Desk, did, policy};
+use crate::support::github::{Trouble, sha};
+
+fn broken(numbers: std::ops::Range<usize>) -> Trouble {
+    let blobs: BTreeSet<String> = numbers.map(|number| sha(policy(number).as_bytes())).collect();
+    Trouble { broken_blobs: blobs, ..Trouble::default() }
+}
+
+#[tokio::test]
+async fn scenario_08_blobs_that_cannot_be_fetched_are_failed_and_fetched_next_time() {
+    let desk = Desk::with_policies(94);
+    desk.hub.trouble(broken(0..45));
+    let report = desk.run().await;
+    assert_eq!((did(&report), report.counts.failed), ([49, 0, 0, 0], 45));
+    assert_eq!((report.status, report.exit_code()), (Status::Partial, 3));
+    let run = desk.last_run().await;
+    assert_eq!((&run["status"], &run["errorCount"], &run["deleted"]), (&"partial".into(), &45.into(), &0.into()));
+    assert_eq!(desk.last_commit().await, None);
+    desk.hub.trouble(Trouble::default());
+    desk.hub.asked();
+    desk.ran([45, 0, 0, 49]).await;
+    assert_eq!(desk.hub.asked(), [1, 1, 45]);
+    assert_eq!(desk.last_commit().await, Some(desk.hub.head()));
+}
+
+#[tokio::test]
+async fn scenario_08_the_same_outage_on_a_full_registry_deletes_nothing() {
+    let desk = Desk::with_policies(94);
+    desk.ran([94, 0, 0, 0]).await;
+    let changed = |number: usize| format!("# Policy {number} revised\n");
+    let blobs = (0..45).map(|number| sha(changed(number).as_bytes())).collect();
+    for number in 0..45 {
+        desk.hub.put(&format!("policies/p{number:02}.md"), changed(number));
+    }
+    desk.hub.trouble(Trouble { broken_blobs: blobs, ..Trouble::default() });
+    let before = desk.held("policy:").await;
+    let report = desk.run().await;
+    assert_eq!((did(&report), report.counts.failed), ([0, 0, 0, 49], 45));
+    assert_eq!(desk.held("policy:").await, before);
+}
+
+#[tokio::test]
+async fn scenario_09_a_tree_that_cannot_be_read_fails_the_run_and_changes_nothing() {
+    let desk = Desk::with_policies(30);
+    desk.ran([30, 0, 0, 0]).await;
+    let (before, commit) = (desk.held("policy:").await, desk.last_commit().await);
+    desk.hub.remove("policies/p00.md");
+    desk.hub.trouble(Trouble { broken_trees: true, ..Trouble::default() });
+    let report = desk.run().await;
+    assert_eq!(report.status, Status::Failed);
+    assert_ne!(report.exit_code(), 0);
+    assert_eq!((desk.held("policy:").await, desk.last_commit().await), (before, commit));
+    let run = desk.last_run().await;
+    assert_eq!((&run["status"], &run["totalProcessed"]), (&"failed".into(), &30.into()));
+}
+
+#[tokio::test]
+async fn scenario_10_a_truncated_tree_is_walked_and_proves_no_absence_if_that_fails() {
+    let desk = Desk::with_policies(94);
+    desk.ran([94, 0, 0, 0]).await;
+    desk.hub.put("other/new.md", "# New\n");
+    desk.hub.trouble(Trouble { truncated: Some(50), ..Trouble::default() });
+    desk.hub.asked();
+    desk.ran([1, 0, 0, 94]).await;
+    assert_eq!(desk.hub.asked(), [1, 4, 1], "the whole, the root, and each folder by itself");
+
+    desk.hub.put("other/newer.md", "# Newer\n");
+    desk.hub.trouble(Trouble { truncated: Some(50), deep: true, ..Trouble::default() });
+    let report = desk.run().await;
+    assert_eq!(report.counts.deleted + report.counts.held, 0);
+    assert_ne!(report.exit_code(), 0);
+    assert_eq!(desk.names().await.len(), 95);
+}
+
+#[tokio::test]
+async fn scenario_11_a_used_up_rate_limit_costs_one_request_and_names_the_reset() {
+    let mut desk = Desk::with_policies(5);
+    let token = desk.folder.path().join("token");
+    std::fs::write(&token, "hunter2\n").unwrap();
+    desk.from = desk.from.replace(" }", &format!(", token_file = \"{}\" }}", token.display()));
+    desk.hub.trouble(Trouble { rate_limited_until: Some(1_760_979_600), ..Trouble::default() });
+    let report = desk.run().await;
+    assert_eq!(report.requests, 1);
+    let said = serde_json::to_string(&report).unwrap();
+    assert!(said.contains("2025-10-20T17:00:00.000Z"), "{said}");
+    assert!(!said.contains("hunter2"));
+    let sent = desk.hub.server.requests();
+    assert_eq!(sent[0].headers["authorization"], "Bearer hunter2");
+    assert_eq!(desk.last_run().await["status"], "failed");
+}
+
+#[tokio::test]
+async fn scenario_12_a_missing_branch_is_not_asked_for_twice() {
+    let mut desk = Desk::with_policies(5);
+    desk.from = desk.from.replace("\"main\"", "\"nope\"");
+    let report = desk.run().await;
+    assert_eq!((report.requests, report.status), (1, Status::Failed));
+    let error = &report.errors[0];
+    assert!(error.kind == Kind::NotFound && error.message.contains("knue/policies"), "{error:?}");
+    assert!(error.message.contains("nope"), "{error:?}");
+}
+
+#[tokio::test]
+async fn scenario_13_two_timeouts_then_success() {
+    let desk = Desk::with_policies(3);
+    desk.hub.trouble(Trouble { silent: 2, ..Trouble::default() });
+    let report = desk.ran([3, 0, 0, 0]).await;
+    assert_eq!(report.requests, 2 + 5);
+    assert!(desk.clock.slept_ms() >= 3_000, "one second, then two");
+}
+
+/// A store that refuses some keys.
+struct Picky {
+    inner: SharedStore,
+    refused: [&'static str; 2],
+    on: AtomicBool,
+}
+
+#[async_trait]
+impl Store for Picky {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn caps(&self) -> Caps {
+        self.inner.caps()
+    }
+
+    async fn get(&self, keys: &[&str]) -> Result<Vec<Option<Stored>>> {
+        self.inner.get(keys).await
+    }
+
+    async fn list(&self, query: Query<'_>) -> Result<Page> {
+        self.inner.list(query).await
+    }
+
+    async fn write(&self, items: Vec<Item>, mode: Mode) -> Result<Vec<Result<Outcome>>> {
+        let mut outcomes = Vec::new();
+        for item in items {
+            if self.on.load(Ordering::SeqCst) && self.refused.contains(&item.key.as_str()) {
+                outcomes.push(Err(Error::new(Kind::Unavailable, "not now")));
+            } else {
+                outcomes.extend(self.inner.write(vec![item], mode).await?);
+            }
+        }
+        Ok(outcomes)
+    }
+}
+
+#[tokio::test]
+async fn scenario_20_two_keys_that_cannot_be_written_are_named_and_written_next_time() {
+    let mut desk = Desk::with_policies(120);
+    desk.more = "batch = 50\n".into();
+    let line = desk.line(Access::Write).await;
+    let picky = Arc::new(Picky {
+        inner: line.store.clone(),
+        refused: ["policy:p61", "policy:p77"],
+        on: AtomicBool::new(true),
+    });
+    let line = Pipeline { store: picky.clone(), ..line };
+    let report = line.run(&Ask::plain("test")).await.unwrap();
+    assert_eq!((report.writes, report.counts.failed, report.status), (118, 2, Status::Partial));
+    let mut named: Vec<_> = report.errors.iter().filter_map(|fault| fault.key.clone()).collect();
+    named.sort();
+    assert_eq!(named, ["policy:p61", "policy:p77"]);
+    picky.on.store(false, Ordering::SeqCst);
+    let report = line.run(&Ask::plain("test")).await.unwrap();
+    assert_eq!((report.writes, did(&report)), (2, [2, 0, 0, 118]));
+    assert_eq!(desk.last_commit().await, Some(desk.hub.head()));
+}
+
+#[tokio::test]
+async fn scenario_21_a_run_cut_off_between_batches_is_made_good() {
+    let mut undisturbed = Desk::with_policies(60);
+    undisturbed.more = "batch = 10\n".into();
+    undisturbed.ran([60, 0, 0, 0]).await;
+    let expected = undisturbed.held("").await;
+    for call in 1..=7 {
+        let mut desk = Desk::with_policies(60);
+        desk.more = "batch = 10\n".into();
+        let line = desk.line(Access::Write).await;
+        let faulty = Arc::new(Faulty::new(line.store.clone(), desk.clock.clone()));
+        faulty.at_verb(Verb::Write, call, Mishap::Hold);
+        let line = Pipeline { store: faulty.clone(), ..line };
+        let running = tokio::spawn(async move { line.run(&Ask::plain("test")).await });
+        faulty.until_held().await;
+        running.abort();
+        assert!(running.await.unwrap_err().is_cancelled());
+        drop(faulty);
+        let report = desk.run().await;
+        assert_eq!(report.exit_code(), 0, "cut off at write {call}: {report:#?}");
+        let held = desk.held("").await;
+        let comparable = |key: &&String| !key.starts_with("metadata:sync:lastRun");
+        assert!(held.keys().filter(comparable).eq(expected.keys().filter(comparable)), "cut off at write {call}");
+        assert!(held.iter().filter(|(key, _)| key.starts_with("policy:")).all(|(key, value)| expected[key] == *value));
+    }
+}
+
+#[tokio::test]
+async fn scenario_25_of_two_runs_at_once_one_works_and_the_other_says_so() {
+    let desk = Desk::with_policies(10);
+    let line = desk.line(Access::Write).await;
+    let faulty = Arc::new(Faulty::new(line.store.clone(), desk.clock.clone()));
+    faulty.at_verb(Verb::Write, 1, Mishap::Hold);
+    let line = Pipeline { store: faulty.clone(), ..line };
+    let running = tokio::spawn(async move { line.run(&Ask::plain("test")).await });
+    faulty.until_held().await;
+    let other = desk.line(Access::Write).await.run(&Ask::plain("test")).await.unwrap_err();
+    assert_eq!((other.kind(), other.kind().exit_code()), (Kind::Busy, 7));
+    faulty.release();
+    assert_eq!(did(&running.await.unwrap().unwrap()), [10, 0, 0, 0]);
+}

@@ -1,0 +1,149 @@
+//! Real repositories, read by the git program: a path, `file://`, and HTTP.
+
+use std::path::Path;
+use std::process::Command;
+
+use trueup::pipeline::Ask;
+use trueup::state::Status;
+use trueup::store::Access;
+
+use super::desk::{Desk, did};
+use crate::support::git_http;
+
+fn git(at: &Path, args: &[&str]) -> String {
+    let done = Command::new("git")
+        .arg("-C")
+        .arg(at)
+        .args(["-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "commit.gpgsign=false"])
+        .args(args)
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&done.stderr));
+    String::from_utf8(done.stdout).unwrap().trim().to_owned()
+}
+
+/// A repository in the desk's folder, with a first commit on `main`.
+fn repository(desk: &Desk, count: usize) -> std::path::PathBuf {
+    let at = desk.folder.path().join("repository");
+    std::fs::create_dir_all(at.join("policies")).unwrap();
+    git(&at, &["init", "--quiet", "--initial-branch=main"]);
+    for number in 0..count {
+        std::fs::write(at.join(format!("policies/p{number:02}.md")), super::desk::policy(number)).unwrap();
+    }
+    std::fs::write(at.join("README.md"), "# Not a policy\n").unwrap();
+    std::os::unix::fs::symlink("policies/p00.md", at.join("link.md")).unwrap();
+    commit(&at, "first");
+    at
+}
+
+fn commit(at: &Path, message: &str) -> String {
+    git(at, &["add", "--all"]);
+    git(at, &["commit", "--quiet", "--allow-empty", "-m", message]);
+    git(at, &["rev-parse", "HEAD"])
+}
+
+async fn follows(desk: &Desk, at: &Path) {
+    let report = desk.ran([20, 0, 0, 0]).await;
+    assert_eq!(report.cursor, Some(git(at, &["rev-parse", "HEAD"])));
+    assert_eq!(desk.policy("p07").await["sha"], git(at, &["rev-parse", "HEAD:policies/p07.md"]));
+    desk.ran([0, 0, 0, 20]).await;
+    std::fs::write(at.join("policies/p07.md"), "# Revised\n").unwrap();
+    std::fs::remove_file(at.join("policies/p08.md")).unwrap();
+    std::fs::create_dir(at.join("moved")).unwrap();
+    std::fs::rename(at.join("policies/p09.md"), at.join("moved/p09.md")).unwrap();
+    let head = commit(at, "second");
+    desk.ran([0, 2, 1, 17]).await;
+    assert_eq!(desk.policy("p07").await["title"], "Revised");
+    assert_eq!(desk.policy("p09").await["path"], "moved/p09.md");
+    assert_eq!(desk.last_commit().await, Some(head));
+}
+
+#[tokio::test]
+async fn a_repository_on_this_machine_is_read_where_it_is() {
+    let mut desk = Desk::new();
+    let at = repository(&desk, 20);
+    desk.from = format!("{{ git = \"{}\" }}", at.display());
+    follows(&desk, &at).await;
+    assert!(!desk.folder.path().join("git").exists(), "nothing is copied");
+}
+
+#[tokio::test]
+async fn a_repository_behind_a_file_url_is_fetched_once_and_then_followed() {
+    let mut desk = Desk::new();
+    let at = repository(&desk, 20);
+    desk.from = format!("{{ git = \"file://{}\", branch = \"main\" }}", at.display());
+    follows(&desk, &at).await;
+}
+
+#[tokio::test]
+async fn a_repository_behind_http_is_followed_without_any_api() {
+    let mut desk = Desk::new();
+    let at = repository(&desk, 20);
+    let server = git_http::serve(desk.folder.path());
+    desk.from = format!("{{ git = \"{}\", branch = \"main\" }}", server.url("/repository"));
+    follows(&desk, &at).await;
+}
+
+#[tokio::test]
+async fn scenario_24_a_force_push_converges() {
+    let mut desk = Desk::new();
+    let at = repository(&desk, 20);
+    desk.from = format!("{{ git = \"file://{}\", branch = \"main\" }}", at.display());
+    desk.ran([20, 0, 0, 0]).await;
+    git(&at, &["checkout", "--quiet", "--orphan", "other"]);
+    std::fs::write(at.join("policies/p03.md"), "# Rewritten\n").unwrap();
+    std::fs::remove_file(at.join("policies/p04.md")).unwrap();
+    let head = commit(&at, "another history");
+    git(&at, &["branch", "--quiet", "-M", "main"]);
+    git(&at, &["reflog", "expire", "--expire=now", "--all"]);
+    git(&at, &["gc", "--quiet", "--prune=now"]);
+    desk.ran([0, 1, 1, 18]).await;
+    assert_eq!((desk.policy("p03").await["title"].as_str(), desk.last_commit().await), (Some("Rewritten"), Some(head)));
+}
+
+#[tokio::test]
+async fn a_plan_reads_a_remote_repository_and_leaves_the_cache_as_it_is() {
+    let mut desk = Desk::new();
+    let at = repository(&desk, 20);
+    desk.from = format!("{{ git = \"file://{}\", branch = \"main\" }}", at.display());
+    desk.ran([20, 0, 0, 0]).await;
+    std::fs::write(at.join("policies/p07.md"), "# Revised\n").unwrap();
+    commit(&at, "second");
+    let files = || {
+        let list = Command::new("find").arg(desk.folder.path().join("git")).args(["-type", "f"]).output().unwrap();
+        String::from_utf8(list.stdout).unwrap()
+    };
+    let before = files();
+    let preview = desk.line(Access::Read).await.preview(&Ask::plain("plan")).await.unwrap();
+    assert_eq!((preview.update.len(), preview.unchanged), (1, 19));
+    assert_eq!(files(), before);
+}
+
+#[tokio::test]
+async fn a_damaged_cache_is_made_anew() {
+    let mut desk = Desk::new();
+    let at = repository(&desk, 20);
+    desk.from = format!("{{ git = \"file://{}\", branch = \"main\" }}", at.display());
+    desk.ran([20, 0, 0, 0]).await;
+    let copy = std::fs::read_dir(desk.folder.path().join("git")).unwrap().next().unwrap().unwrap().path();
+    std::fs::write(copy.join("shallow.lock"), "").unwrap();
+    std::fs::write(at.join("policies/p07.md"), "# Revised\n").unwrap();
+    commit(&at, "second");
+    desk.ran([0, 1, 0, 19]).await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_reached_fails_the_run_and_names_it() {
+    let mut desk = Desk::new();
+    let at = repository(&desk, 20);
+    for (from, named) in [
+        (format!("{{ git = \"{}/nope\" }}", at.display()), "nope"),
+        (format!("{{ git = \"file://{}\", branch = \"nope\" }}", at.display()), "nope"),
+        (format!("{{ git = \"{}\", branch = \"nope\" }}", at.display()), "nope"),
+    ] {
+        desk.from = from;
+        let report = desk.run().await;
+        assert_eq!((report.status, did(&report)), (Status::Failed, [0; 4]));
+        assert!(report.errors[0].message.contains(named), "{:?}", report.errors);
+    }
+}

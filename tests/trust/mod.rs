@@ -1,0 +1,12 @@
+//! What people trust trueup with: undo, follow-up work, why, audit, ownership; each on real stores and by the program.
+
+mod audit;
+mod drained;
+mod exports;
+mod hooks;
+mod ownership;
+mod place;
+mod pins;
+mod taken;
+mod undo;
+mod why;
