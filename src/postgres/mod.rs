@@ -128,14 +128,11 @@ pub async fn within<T>(
     max: Duration,
     work: impl Future<Output = Result<T, tokio_postgres::Error>>,
 ) -> Result<T> {
-    match tokio::time::timeout(max, work).await {
-        Ok(outcome) => outcome.map_err(|error| fault::from_postgres(&error)),
-        Err(_) => {
-            let message = format!("PostgreSQL did not answer within {} s", max.as_secs());
-            Err(Error::new(Kind::Unavailable, message)
-                .remedy_is("Check that PostgreSQL is up and not overloaded."))
-        }
+    if let Ok(outcome) = tokio::time::timeout(max, work).await {
+        return outcome.map_err(|error| fault::from_postgres(&error));
     }
+    let message = format!("PostgreSQL did not answer within {} s", max.as_secs());
+    Err(Error::new(Kind::Unavailable, message).remedy_is("Check that PostgreSQL is up and not overloaded."))
 }
 
 /// A name as SQL takes it, whatever it contains.

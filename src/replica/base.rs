@@ -160,12 +160,12 @@ impl Replica {
         Ok(BasePlace { revision, next, merge })
     }
 
-    async fn write_base(&self, applier: &mut Applier<'_>, place: &BasePlace, applied: i64) -> Result<()> {
+    async fn write_base(&self, writer: &mut Applier<'_>, place: &BasePlace, applied: i64) -> Result<()> {
         let end = range_end(self.prefix().as_bytes());
         let mut pages = pages(&self.etcd, place.next.clone(), end, place.revision, false);
         while let Some(page) = pages.recv().await {
             let page = page?;
-            let transaction = within(STATEMENT_MAX, applier.session.transaction()).await?;
+            let transaction = within(STATEMENT_MAX, writer.session.transaction()).await?;
             if place.merge {
                 copy(&transaction, "incoming", &page.changes).await?;
                 self.merge_incoming(&transaction).await?;
@@ -174,7 +174,7 @@ impl Replica {
                 copy(&transaction, &self.tables.etcd, &page.changes).await?;
             }
             self.quarantine(&transaction, &page.odd).await?;
-            self.move_base(&transaction, applier.epoch, place, &page).await?;
+            self.move_base(&transaction, writer.epoch, place, &page).await?;
             if page.last && place.merge && applied > 0 {
                 self.record_gap(&transaction, applied + 1, place.revision).await?;
             }

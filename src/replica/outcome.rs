@@ -67,7 +67,9 @@ pub(super) fn request_of(planned: &Planned) -> RequestOp {
 pub(super) fn answered(planned: &Planned, answer: &ResponseOp, revision: i64) -> Option<Outcome> {
     let inner = answer.txn()?;
     if inner.succeeded {
-        return Some(Outcome::Applied { revision });
+        // The key was expected to be absent, and deleting nothing writes nothing.
+        let nothing = inner.responses.first().and_then(ResponseOp::deleted) == Some(0);
+        return Some(if nothing { Outcome::Noop } else { Outcome::Applied { revision } });
     }
     let there = inner.responses.first().and_then(ResponseOp::found).map(|pair| pair.mod_revision);
     Some(missed(planned, there))
@@ -99,6 +101,31 @@ pub(super) fn recovered(deletes: bool, before: Option<i64>, after: Option<i64>, 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Deletes of nothing travel with other writes, and must not pass for something that happened.
+    #[test]
+    fn a_delete_that_found_nothing_is_a_noop_whatever_it_travels_with() {
+        use crate::etcd::response_op::Response;
+        use crate::etcd::{DeleteRangeResponse, TxnResponse};
+        let row = super::super::packing::Pending {
+            id: 1,
+            key: "k".to_owned(),
+            value: None,
+            base: 0,
+            expected: 0,
+            exact: false,
+            attempts: 0,
+        };
+        let planned = Planned { row, expected: 0, chain: 0 };
+        let answer = |deleted| {
+            let delete = DeleteRangeResponse { deleted, ..Default::default() };
+            let responses = vec![ResponseOp { response: Some(Response::ResponseDeleteRange(delete)) }];
+            let inner = TxnResponse { succeeded: true, responses, ..Default::default() };
+            ResponseOp { response: Some(Response::ResponseTxn(inner)) }
+        };
+        assert_eq!(answered(&planned, &answer(0), 9), Some(Outcome::Noop));
+        assert_eq!(answered(&planned, &answer(1), 9), Some(Outcome::Applied { revision: 9 }));
+    }
 
     #[test]
     fn history_tells_every_outcome_apart() {

@@ -41,7 +41,7 @@ impl Replica {
         let mut began = false;
         loop {
             let mut settled = false;
-            match self.lead(&mut stop, &mut settled).await {
+            match Box::pin(self.lead(&mut stop, &mut settled)).await {
                 Ok(()) => {
                     return Ok(RunReport { replica: self.spec.name.clone(), counts: self.meters.read() });
                 }
@@ -81,11 +81,11 @@ impl Replica {
         set(&self.meters.etcd_revision, revision);
         self.remember_cluster(&lead, &cluster, state.epoch).await?;
         self.note("leading", format!("leading {} from revision {}", self.prefix(), state.applied_revision));
-        let mut applier = Applier::new(self, state.epoch).await?;
+        let mut writer = Applier::new(self, state.epoch).await?;
         let mut drainer = Drainer::new(self, &state).await?;
         loop {
             if state.base.is_some() || state.applied_revision == 0 {
-                let base = self.take_base(&mut applier, &state);
+                let base = self.take_base(&mut writer, &state);
                 tokio::select! {
                     applied = base => state.applied_revision = applied?,
                     () = lead.ended() => return Err(lost()),
@@ -94,13 +94,13 @@ impl Replica {
                 state.base = None;
             }
             set(&self.meters.applied_revision, state.applied_revision);
-            let term = self.follow(&lead, &mut applier, &mut drainer, &mut state, stop).await;
+            let term = Box::pin(self.follow(&lead, &mut writer, &mut drainer, &mut state, stop)).await;
             match term {
                 // History went on without us: a snapshot closes the gap.
                 Err(error) if error.kind() == Kind::CursorLost => {
                     self.note("compacted", error.to_string());
                     state = self.read_state(&lead).await?;
-                    state.base = Some(self.begin_base(&applier, true).await?);
+                    state.base = Some(self.begin_base(&writer, true).await?);
                 }
                 other => return other,
             }
@@ -142,14 +142,14 @@ impl Replica {
     async fn follow(
         &self,
         lead: &Session,
-        applier: &mut Applier<'_>,
+        writer: &mut Applier<'_>,
         drainer: &mut Drainer<'_>,
         state: &mut State,
         stop: &mut flag::Receiver<bool>,
     ) -> Result<()> {
         let woken = lead.woken_signal();
         tokio::select! {
-            outcome = self.mirror(lead, applier, state.applied_revision) => outcome.map(|never| match never {}),
+            outcome = self.mirror(lead, writer, state.applied_revision) => outcome.map(|never| match never {}),
             outcome = drainer.run(&woken, stop) => outcome,
             () = lead.ended() => Err(lost()),
             outcome = self.keep_house() => outcome.map(|never| match never {}),
@@ -160,7 +160,7 @@ impl Replica {
     async fn mirror(
         &self,
         lead: &Session,
-        applier: &mut Applier<'_>,
+        writer: &mut Applier<'_>,
         mut applied: i64,
     ) -> Result<std::convert::Infallible> {
         let mut failures = 0;
@@ -169,7 +169,7 @@ impl Replica {
             let reader = watch::read(self.etcd.clone(), self.prefix().to_owned(), applied + 1, sender);
             let reader = AbortOnDrop(tokio::spawn(reader));
             let from = applied;
-            self.write_batches(applier, receiver, &mut applied).await?;
+            self.write_batches(writer, receiver, &mut applied).await?;
             let error = match reader.join().await {
                 Ok(never) => match never {},
                 Err(error) => error,
@@ -195,7 +195,7 @@ impl Replica {
     /// Write what arrives until the watch ends.
     async fn write_batches(
         &self,
-        applier: &mut Applier<'_>,
+        writer: &mut Applier<'_>,
         mut batches: mpsc::Receiver<Batch>,
         applied: &mut i64,
     ) -> Result<()> {
@@ -210,7 +210,7 @@ impl Replica {
                     {
                         batch.join(next);
                     }
-                    applier.apply(&batch).await?;
+                    writer.apply(&batch).await?;
                     *applied = batch.upto;
                 }
                 () = self.clock.sleep(HEARTBEAT) => {}
@@ -218,7 +218,7 @@ impl Replica {
             let now = self.clock.elapsed_ms();
             if now.saturating_sub(beat) >= every {
                 beat = now;
-                applier.heartbeat().await?;
+                writer.heartbeat().await?;
             }
         }
     }

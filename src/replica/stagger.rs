@@ -17,7 +17,7 @@ const WIDTH_MAX: usize = 64;
 /// What all segments together may hold; each may be sent two rounds before its cancel arrives.
 const BUFFER_BYTES: usize = 12 << 20;
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Command {
     Open { id: i64, start: i64 },
     Close { id: i64 },
@@ -157,13 +157,12 @@ impl Stagger {
             let Some(tail) = self.segments.back_mut() else { return };
             match tail.end {
                 // The last segment is bounded too while the end is far: it must not pile up what it is ahead of.
-                None if self.target - tail.next > length => tail.limit(tail.next + length),
-                None => return,
+                None if self.target - tail.next > length => tail.end = Some(tail.next + length),
                 Some(end) if room => {
                     let command = self.open(end);
                     step.commands.push(command);
                 }
-                Some(_) => return,
+                None | Some(_) => return,
             }
         }
     }
@@ -183,10 +182,6 @@ impl Segment {
             self.next = self.next.max(at + 1);
             self.held.push(event);
         }
-    }
-
-    fn limit(&mut self, end: i64) {
-        self.end = Some(end);
     }
 }
 

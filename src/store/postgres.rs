@@ -132,7 +132,7 @@ impl PostgresStore {
 /// Look at every item's row; locks the rows that are there.
 async fn look(sql: &Sql, transaction: &Transaction<'_>, items: &[Item]) -> Result<Vec<Option<Outcome>>> {
     let keys: Vec<&str> = items.iter().map(|item| item.key.as_str()).collect();
-    let (values, prints): (Vec<Option<&[u8]>>, Vec<Option<&[u8]>>) = items.iter().map(parts).unzip();
+    let (values, prints): (Vec<_>, Vec<_>) = items.iter().map(parts).unzip();
     let rows = within(BULK_MAX, transaction.query(&sql.look, &[&keys, &values, &prints])).await?;
     let mut held: Vec<(Option<Version>, bool)> = vec![(None, false); items.len()];
     for row in rows {

@@ -216,8 +216,6 @@ async fn init_is_idempotent_and_refuses_overlapping_prefixes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn retention_never_takes_the_newest_row_of_a_key() {
     let mut stage = Stage::new("keep").await;
-    stage.spec.keep_history = Some(std::time::Duration::ZERO);
-    stage.spec.keep_wal = Some(std::time::Duration::ZERO);
     let running = stage.started().await;
     for value in ["1", "2", "3"] {
         stage.put("a", value).await;
@@ -228,6 +226,8 @@ async fn retention_never_takes_the_newest_row_of_a_key() {
     stage.sql_becomes("select count(*) from etcd", "6").await;
     running.stop().await;
     stage.sql("select etcd_set('$Pc', 'not yet')").await;
+    stage.spec.keep_history = Some(std::time::Duration::ZERO);
+    stage.spec.keep_wal = Some(std::time::Duration::ZERO);
     stage.replica().prune_now().await.unwrap();
     assert_eq!(
         stage.sql("select key, value from etcd order by key").await,
