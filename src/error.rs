@@ -98,6 +98,20 @@ impl Kind {
         }
     }
 
+    /// It says nothing about one item, but about the other side (or this program) as a whole.
+    pub fn is_systemic(self) -> bool {
+        match self {
+            Kind::Unavailable | Kind::Throttled | Kind::Unauthorized | Kind::Full | Kind::Corrupt | Kind::Bug => true,
+            Kind::CursorLost
+            | Kind::Invalid
+            | Kind::NotFound
+            | Kind::Config
+            | Kind::Conflict
+            | Kind::Busy
+            | Kind::Canceled => false,
+        }
+    }
+
     /// The exit code a command ends with when this kind ended it.
     pub fn exit_code(self) -> u8 {
         match self {

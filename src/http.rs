@@ -42,6 +42,22 @@ pub struct Ask {
     pub timeout: Duration,
     pub patience: Patience,
     pub body_bytes_max: usize,
+    /// What a refusal means to a service with conventions of its own; `None` from it = what it means to everybody.
+    pub meaning: Option<fn(&Refusal<'_>) -> Option<Error>>,
+}
+
+/// An answer that is no answer, for [`Ask::meaning`].
+pub struct Refusal<'a> {
+    pub status: StatusCode,
+    pub headers: &'a HeaderMap,
+    /// The server's own words, as far as they are worth showing.
+    pub complaint: &'a str,
+}
+
+impl Refusal<'_> {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
 }
 
 /// An answer with status 2xx or 304.
@@ -69,6 +85,7 @@ impl Ask {
             timeout,
             patience: Patience::REQUEST,
             body_bytes_max,
+            meaning: None,
         }
     }
 
@@ -88,6 +105,12 @@ impl Ask {
     #[must_use]
     pub fn patience(mut self, patience: Patience) -> Self {
         self.patience = patience;
+        self
+    }
+
+    #[must_use]
+    pub fn meaning(mut self, meaning: fn(&Refusal<'_>) -> Option<Error>) -> Self {
+        self.meaning = Some(meaning);
         self
     }
 }
@@ -159,6 +182,25 @@ impl Http {
 
     /// Ask once. The error does not name the address, which may itself be a secret.
     pub async fn once(&self, ask: &Ask) -> Result<Answer> {
+        let response = self.respond(ask).await?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        let body = body(response, ask).await?;
+        Ok(Answer { status, headers, body })
+    }
+
+    /// Tell somebody something, once. What a consenting answer says besides is of no interest and is not read; a
+    /// redirect is no consent, because it may have lost the message on the way.
+    pub async fn tell(&self, ask: &Ask) -> Result<()> {
+        let response = self.respond(ask).await?;
+        if *response.url() == ask.url {
+            return Ok(());
+        }
+        Err(Error::new(Kind::Invalid, "the server sends callers to another address")
+            .remedy_is("Name the address it sends callers to, if it is to be trusted."))
+    }
+
+    /// An answer with status 2xx or 304, its body still to be read.
+    async fn respond(&self, ask: &Ask) -> Result<reqwest::Response> {
         self.requests.fetch_add(1, Ordering::Relaxed);
         let mut request = self
             .client
@@ -172,10 +214,11 @@ impl Http {
         let (status, headers) = (response.status(), response.headers().clone());
         if !status.is_success() && status != StatusCode::NOT_MODIFIED {
             let complaint = without_secret(complaint(response).await, &ask.headers);
-            return Err(self.refusal(status, &headers, &complaint));
+            let refusal = Refusal { status, headers: &headers, complaint: &complaint };
+            let meant = ask.meaning.and_then(|meaning| meaning(&refusal));
+            return Err(meant.unwrap_or_else(|| self.refusal(status, &headers, &complaint)));
         }
-        let body = body(response, ask).await?;
-        Ok(Answer { status, headers, body })
+        Ok(response)
     }
 
     fn refusal(&self, status: StatusCode, headers: &HeaderMap, complaint: &str) -> Error {

@@ -3,8 +3,8 @@
 //! A pipeline is a sentence: **from** a [`source`], **as** a [`shape`], **into** a [`store`],
 //! **then** follow-up work, **when** it is due. Lower modules never use higher ones:
 //!
-//! `record error retry clock secret tls` < `http` < `config` < `source shape store` < `state` < `queue` < `pipeline`
-//! < `cli`
+//! `record error retry clock secret tls` < `http etcd postgres` < `config` < `source shape store` < `state` < `queue`
+//! < `pipeline` < `replica` < `cli`
 
 pub mod cli;
 pub mod clock;
@@ -16,6 +16,7 @@ pub mod pipeline;
 pub mod postgres;
 pub mod queue;
 pub mod record;
+pub mod registry;
 pub mod replica;
 pub mod retry;
 pub mod secret;

@@ -258,9 +258,9 @@ fn modules_of(file: &Source) -> Vec<PathBuf> {
             continue;
         }
         let attribute =
-            file.tokens[..at].iter().rev().take(3).map(|token| token.text.as_str()).collect::<Vec<_>>();
+            file.tokens[..at].iter().rev().take(4).map(|token| token.text.as_str()).collect::<Vec<_>>();
         match attribute[..] {
-            ["]", path, "="] => found.push(folder.join(path.trim_matches('"'))),
+            ["]", path, "=", "path"] => found.push(folder.join(path.trim_matches('"'))),
             _ => found
                 .extend([inside.join(format!("{}.rs", name.text)), inside.join(&name.text).join("mod.rs")]),
         }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::desk::Desk;
 use super::output::{count, table};
 use crate::error::{Error, Kind, Result};
-use crate::queue::Placed;
+use crate::queue::{Placed, Summary};
 use crate::queue::dead::{self, Letter};
 use crate::state::State;
 use crate::store::Access;
@@ -82,7 +82,7 @@ async fn retry(desk: &Desk, state: &State, which: Which) -> Result<u8> {
     dead::retry(state, &letters).await?;
     let mut names: Vec<String> = letters.iter().map(|letter| letter.pipeline.clone()).collect();
     names.dedup();
-    let summary = if names.is_empty() { Default::default() } else { super::queue::attempt(desk, &names).await? };
+    let summary = if names.is_empty() { Summary::default() } else { super::queue::attempt(desk, &names).await? };
     let many = count(letters.len() as u64, "dead letter");
     desk.out.result(&json!({ "retried": letters.len(), "done": summary.done, "failed": summary.failed }), || {
         format!("Retried {many}: {} done, {} failed.", summary.done, summary.failed)

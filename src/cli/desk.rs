@@ -8,6 +8,7 @@ use crate::config::{self, Config};
 use crate::error::{Error, Kind, Result};
 use crate::pipeline::open::Memory;
 use crate::pipeline::{Ask, Pipeline, Stop};
+use crate::registry;
 use crate::store::Access;
 
 pub struct Desk {
@@ -39,7 +40,7 @@ impl Desk {
     }
 
     pub async fn open(&self, spec: &config::Pipeline, memory: &Memory, access: Access) -> Result<Pipeline> {
-        Pipeline::open(spec, memory, access).await
+        registry::open(spec, memory, access).await
     }
 
     /// An ask with progress shown and Ctrl-C heard: once = finish what is in flight, twice = now.

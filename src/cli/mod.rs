@@ -151,7 +151,7 @@ async fn run(cli: Cli, out: Output) -> Result<u8> {
         Command::Audit(args) => args.run(&desk).await,
         Command::Queue(args) => args.run(&desk).await,
         Command::Dead(args) => args.run(&desk).await,
-        Command::Replica(args) => args.run(&desk).await,
+        Command::Replica(args) => Box::pin(args.run(&desk)).await,
         Command::Status => status::run(&desk).await,
         Command::Runs(args) => args.run(&desk).await,
         Command::State(args) => args.run(&desk).await,

@@ -60,7 +60,7 @@ impl Replica {
         let engine = Engine::new(spec(&config, name)?, desk.clock.clone())?;
         match self.verb {
             Verb::Init { .. } => show(desk, &engine.init().await?),
-            Verb::Run { .. } => return run(desk, &engine).await,
+            Verb::Run { .. } => return Box::pin(run(desk, &engine)).await,
             Verb::Status { .. } => show(desk, &engine.status().await?),
             Verb::Conflicts { .. } => show(desk, &json!({ "conflicts": engine.conflicts().await? })),
             Verb::Resolve { id, winner, .. } => {
@@ -119,7 +119,7 @@ async fn run(desk: &Desk, engine: &Engine) -> Result<u8> {
             stop.send_replace(true);
         }
     });
-    show(desk, &engine.run(stopped).await?);
+    show(desk, &Box::pin(engine.run(stopped)).await?);
     Ok(0)
 }
 

@@ -223,9 +223,9 @@ fn matches<'k>(parts: &[Part], key: &'k str, found: &mut Found<'k>) -> bool {
             return (1..=longest).any(|end| {
                 let (name, tail) = key.split_at(end);
                 if *part == Part::Board {
-                    found.board = name
+                    found.board = name;
                 } else {
-                    found.article = name
+                    found.article = name;
                 }
                 matches(rest, tail, found)
             });

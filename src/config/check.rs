@@ -68,7 +68,7 @@ pub fn pipelines(all: &[Written], state: &Spot, problems: &Problems<'_>) {
         let own = writers.iter().filter(|writer| std::ptr::eq(writer.written, written));
         match &written.pipeline.from {
             From::Store { store, .. } => apart_from_state(store, state, &written.from, problems),
-            From::Rss(_) | From::Rest(_) => {}
+            From::Rss(_) | From::Rest(_) | From::Git(_) | From::Github(_) => {}
             From::Files { folder, include, exclude } => {
                 let spots = own.map(|writer| &writer.spot).chain([state]);
                 if let Some(at) = database_read(spots, folder, include, exclude) {
@@ -106,7 +106,7 @@ fn feeds_on_itself(writer: &Writer<'_>, problems: &Problems<'_>) {
                 _ => source.meets(&writer.spot),
             }
         }
-        From::Files { .. } | From::Rss(_) | From::Rest(_) => false,
+        From::Files { .. } | From::Rss(_) | From::Rest(_) | From::Git(_) | From::Github(_) => false,
     };
     if feeds {
         let message = format!("`{}` would read what it writes: {}", pipeline.name, writer.store.name);
@@ -114,7 +114,9 @@ fn feeds_on_itself(writer: &Writer<'_>, problems: &Problems<'_>) {
             From::Files { .. } => {
                 "keep the folder and the store apart, or `exclude` the store from the folder"
             }
-            From::Store { .. } | From::Rss(_) | From::Rest(_) => "write into another store than the one it reads",
+            From::Store { .. } | From::Rss(_) | From::Rest(_) | From::Git(_) | From::Github(_) => {
+                "write into another store than the one it reads"
+            }
         };
         problems.add_with(writer.span, message, [note.to_owned()]);
     }

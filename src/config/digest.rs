@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::git::Selection;
 use super::model::{Database, From, Heal, Limit, OnMissing, Pipeline, Place, ShapeSpec, StoreSpec, Then};
 use super::article::OnEdit;
 use super::rest::RestSpec;
@@ -63,9 +64,22 @@ fn source(from: &From, base: &Path) -> Value {
             })),
             "timeout": millis(spec.timeout),
         }),
+        From::Git(spec) => json!({"git": spec.shown, "files": files(&spec.files, base)}),
+        From::Github(spec) => {
+            json!({"github": [spec.owner, spec.name], "api": spec.api, "files": files(&spec.files, base)})
+        }
         From::Rest(spec) => rest(spec),
         From::Store { store: from, prefix } => json!({"store": store(from, base), "prefix": prefix}),
     }
+}
+
+fn files(files: &Selection, base: &Path) -> Value {
+    json!({
+        "branch": files.branch,
+        "include": files.include,
+        "exclude": files.exclude,
+        "token": files.token.as_ref().map(|reference| secret(reference, base)),
+    })
 }
 
 fn rest(spec: &RestSpec) -> Value {
@@ -88,6 +102,7 @@ fn shape(shape: &ShapeSpec) -> Value {
             OnMissing::Delete => "delete",
         }}),
         ShapeSpec::Raw => json!("raw"),
+        ShapeSpec::Policy => json!("policy"),
         ShapeSpec::Article(spec) => json!({"article": {
             "on_edit": match spec.on_edit {
                 OnEdit::Keep => "keep",

@@ -14,6 +14,7 @@ mod check;
 mod digest;
 mod document;
 mod follow;
+mod git;
 mod interpolate;
 mod locate;
 mod model;
@@ -33,6 +34,7 @@ mod unbuilt;
 pub mod values;
 
 pub use article::{ArticleSpec, KeyTemplate, Named, OnEdit, Retention};
+pub use git::{GitSpec, GithubSpec, Selection};
 pub use model::*;
 pub use rest::{
     AnswerVersion, Auth, CONCURRENCY as REST_CONCURRENCY, ColumnKind, ColumnSpec, JsonPath, Pagination, Part,
@@ -59,7 +61,7 @@ const TOP_KEYS: Keys = &["state", "stores", "pipelines", "replicas"];
 const STATE_KEYS: Keys = &["store"];
 
 /// Every table and the keys it knows, for the test that holds the documentation to them.
-pub const KEYS: [(&str, &[&str]); 28] = [
+pub const KEYS: [(&str, &[&str]); 30] = [
     ("top", TOP_KEYS),
     ("state", STATE_KEYS),
     ("store s3", store::S3_KEYS),
@@ -69,6 +71,8 @@ pub const KEYS: [(&str, &[&str]); 28] = [
     ("journal", pipeline::JOURNAL_KEYS),
     ("from files", source::FILES_KEYS),
     ("from store", source::STORE_KEYS),
+    ("from git", git::GIT_KEYS),
+    ("from github", git::GITHUB_KEYS),
     ("from rest", rest::REST_KEYS),
     ("recipe", rest::RECIPE_KEYS),
     ("recipe auth", rest::AUTH_KEYS),

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::article::ArticleSpec;
+use super::git::{GitSpec, GithubSpec};
 use super::rest::RestSpec;
 use super::rss::RssSpec;
 use crate::secret::{Secret, SecretRef};
@@ -121,6 +122,8 @@ pub enum From {
     Files { folder: PathBuf, include: Vec<String>, exclude: Vec<String> },
     Store { store: StoreSpec, prefix: String },
     Rss(RssSpec),
+    Git(GitSpec),
+    Github(GithubSpec),
     Rest(Box<RestSpec>),
 }
 
@@ -128,6 +131,7 @@ pub enum From {
 pub enum ShapeSpec {
     Raw,
     Article(ArticleSpec),
+    Policy,
     Rows(RowsSpec),
 }
 

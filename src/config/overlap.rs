@@ -26,11 +26,10 @@ impl Spot {
     pub fn of(store: &StoreSpec) -> Self {
         match &store.place {
             Place::Memory => Spot::Memory(store.name.clone()),
-            Place::Sqlite(file) => Spot::File(true_path(file)),
+            Place::Sqlite(file) | Place::Tables(Database::Sqlite(file)) => Spot::File(true_path(file)),
             Place::Folder(folder) => Spot::folder(folder),
             Place::Etcd(url) => Spot::etcd(url.expose()),
             Place::Postgres(url) => Spot::Database(super::redact::url(url.expose())),
-            Place::Tables(Database::Sqlite(file)) => Spot::File(true_path(file)),
             Place::Tables(Database::Postgres(_)) => Spot::Database(store.name.clone()),
             Place::S3 { bucket, prefix } => Spot::Objects {
                 endpoint: store.options.get("endpoint").cloned(),
@@ -42,10 +41,10 @@ impl Spot {
 
     /// Prefixes of one etcd meet as prefixes of one bucket do.
     fn etcd(url: &str) -> Self {
-        let (endpoints, prefix) = crate::etcd::EtcdPlace::parse(url)
-            .map(|place| (place.endpoints.join(","), place.prefix))
-            .unwrap_or_else(|_| (url.to_owned(), String::new()));
-        Spot::Objects { endpoint: Some(endpoints), bucket: "etcd".to_owned(), prefix: prefix.trim_matches('/').to_owned() }
+        let place = crate::etcd::EtcdPlace::parse(url).ok();
+        let endpoint = place.as_ref().map(|place| place.endpoints.join(","));
+        let prefix = place.map(|place| place.prefix).unwrap_or_default();
+        Spot::Objects { endpoint, bucket: "etcd".to_owned(), prefix: prefix.trim_matches('/').to_owned() }
     }
 
     pub fn folder(folder: &Path) -> Self {

@@ -15,8 +15,9 @@ struct ShapeKind {
     read: fn(Option<&Field<'_>>) -> Option<ShapeSpec>,
 }
 
-const KINDS: [ShapeKind; 3] = [
+const KINDS: [ShapeKind; 4] = [
     ShapeKind { name: "article", read: article::read },
+    ShapeKind { name: "policy", read: policy },
     ShapeKind { name: "raw", read: raw },
     ShapeKind { name: "rows", read: rows::read },
 ];
@@ -51,10 +52,17 @@ fn raw(settings: Option<&Field<'_>>) -> Option<ShapeSpec> {
     Some(ShapeSpec::Raw)
 }
 
+fn policy(settings: Option<&Field<'_>>) -> Option<ShapeSpec> {
+    if let Some(field) = settings {
+        field.table(&[], "an empty table: policy has no settings")?;
+    }
+    Some(ShapeSpec::Policy)
+}
+
 /// Whether the keys two shapes write can never be the same. `raw` writes whatever the source names.
 pub fn disjoint(one: &ShapeSpec, other: &ShapeSpec) -> bool {
     type S = ShapeSpec;
     match (one, other) {
-        (S::Raw | S::Article(_) | S::Rows(_), S::Raw | S::Article(_) | S::Rows(_)) => false,
+        (S::Raw | S::Article(_) | S::Rows(_) | S::Policy, S::Raw | S::Article(_) | S::Rows(_) | S::Policy) => false,
     }
 }

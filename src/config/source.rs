@@ -7,6 +7,7 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use super::interpolate::Env;
 use super::locate::suggestion;
 use super::model::From;
+use super::git;
 use super::reader::{Base, Field, Keys, Reader, listed, repeated};
 use super::{rest, rss};
 use super::store::{self, Stores};
@@ -25,8 +26,10 @@ struct SourceKind {
     read: fn(&Reader<'_>, &Around<'_>) -> Option<From>,
 }
 
-const KINDS: [SourceKind; 4] = [
+const KINDS: [SourceKind; 6] = [
     SourceKind { name: "files", keys: FILES_KEYS, read: files },
+    SourceKind { name: "git", keys: git::GIT_KEYS, read: git::read_git },
+    SourceKind { name: "github", keys: git::GITHUB_KEYS, read: git::read_github },
     SourceKind { name: "rest", keys: rest::REST_KEYS, read: rest::read },
     SourceKind { name: "rss", keys: rss::RSS_KEYS, read: rss::read },
     SourceKind { name: "store", keys: STORE_KEYS, read: store_source },
@@ -75,7 +78,7 @@ fn files(reader: &Reader<'_>, around: &Around<'_>) -> Option<From> {
     Some(From::Files { folder, include, exclude })
 }
 
-fn patterns(field: &Field<'_>) -> Vec<String> {
+pub fn patterns(field: &Field<'_>) -> Vec<String> {
     let mut patterns = Vec::new();
     for item in field.list_or_one() {
         let Some(pattern) = item.text("glob patterns such as \"**/*.md\"") else { continue };

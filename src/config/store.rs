@@ -96,7 +96,8 @@ fn by_url(text: &str, base: &Base) -> Result<StoreSpec, Refused> {
         }
         let scheme = format!("{scheme}:");
         let meant = suggestion(&scheme, SCHEMES.iter().map(|kind| kind.name));
-        return Err(refuse(format!("there is no kind of store `{}`{meant}", repeated(&scheme))));
+        // It is not repeated: it may have come from the environment, and the excerpt shows what was written.
+        return Err(refuse(format!("there is no such kind of store{meant}")));
     };
     let takes_query = options(kind.keys).next().is_some();
     // A server's URL is understood by its client, as a whole.

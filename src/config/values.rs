@@ -91,6 +91,18 @@ pub fn is_name(text: &str) -> bool {
 /// Longest name of a pipeline or store: it is part of keys in the state and of columns on a terminal.
 pub const NAME_MAX: usize = 64;
 
+/// A branch as git takes one: no spaces, no control characters, none of the marks git reserves.
+pub fn is_branch_name(text: &str) -> bool {
+    let reserved = [' ', '~', '^', ':', '?', '*', '[', '\\'];
+    let part_ok = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.ends_with(".lock");
+    !text.starts_with(['-', '/'])
+        && !text.ends_with(['/', '.'])
+        && !text.contains("..")
+        && !text.contains("@{")
+        && !text.chars().any(|c| c.is_control() || reserved.contains(&c))
+        && text.split('/').all(part_ok)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -141,9 +141,11 @@ impl Client {
         .await
     }
 
-    /// Open a watch stream; watchers are created by the requests sent into it.
-    pub async fn watch(&self) -> Result<WatchStream> {
+    /// Open a watch stream with its first watcher; more are created by the requests sent into it.
+    pub async fn watch(&self, first: WatchRequest) -> Result<WatchStream> {
         let (requests, receiver) = mpsc::channel(WATCH_REQUESTS_MAX);
+        // The server says nothing, not even a header, before it is asked for something.
+        requests.try_send(first).map_err(|_| Error::bug("a watch that takes no request"))?;
         let mut request = Request::new(ReceiverStream::new(receiver));
         if let Some(token) = self.token().await? {
             request.metadata_mut().insert("token", token);

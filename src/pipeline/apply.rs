@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::decide::count_held;
 use super::plan::{Reader, Steps};
-use super::prepare::{Prepare, Ready, Settled, Write, is_systemic};
+use super::prepare::{Prepare, Ready, Settled, Write};
 use super::settle::{self, Arrived};
 use super::{Ask, Pipeline};
 use crate::error::{Error, Fault, Kind, Result};
@@ -51,7 +51,8 @@ pub struct Applier<'a, P> {
 impl<'a, P: Prepare> Applier<'a, P> {
     pub fn new(line: &'a Pipeline, ask: &'a Ask, preparer: P, report: &'a mut Report) -> Self {
         // A batch's settlement and the next one's intents must fit one atomic write of the state.
-        let items_each = 5 + 2 * line.then.len();
+        // A record that moves has follow-ups at both its keys.
+        let items_each = 5 + 4 * line.then.len();
         let by_state = line.state.store().caps().atomic_max.saturating_sub(8) / items_each;
         let size = line.batch.unwrap_or_else(|| line.store.caps().bulk_max.min(BATCH_MAX)).clamp(1, by_state.max(1));
         Applier { line, ask, preparer, report, applied: Applied::default(), next_number: 0, size }
@@ -175,6 +176,7 @@ impl<'a, P: Prepare> Applier<'a, P> {
                 }
                 Ready::Failed { scope, scanned, fault } => self.fail(&scope, scanned, fault),
                 Ready::Held(held) => self.hold(held),
+                Ready::Remark(text) => self.report.warn(text),
             }
         }
         Ok(Some(batch))
@@ -202,7 +204,7 @@ impl<'a, P: Prepare> Applier<'a, P> {
             return Ok(items);
         }
         let (pipeline, run) = (&self.line.name, &self.report.id);
-        items.extend(batch.writes.iter().filter_map(|write| write.blob.clone()));
+        items.extend(batch.writes.iter().flat_map(|write| [write.blob.clone(), write.body.clone()]).flatten());
         dedup_by_key(&mut items);
         let intents: Vec<_> = batch.writes.iter().map(|write| &write.intent).collect();
         items.push(item(keys::journal(pipeline, run, batch.number), &intents)?);
@@ -234,7 +236,7 @@ impl<'a, P: Prepare> Applier<'a, P> {
                 Err(error) => {
                     let fault = Fault::of(&error).at_key(write.intent.key());
                     // Nobody knows whether it arrived: the intent stays open until the store is asked.
-                    if is_systemic(error.kind()) { arrived.unknown(index) } else { arrived.failed(index, &fault) }
+                    if error.kind().is_systemic() { arrived.unknown(index) } else { arrived.failed(index, &fault) }
                     self.fail(&write.scope, write.stamp.is_some(), fault);
                 }
             }

@@ -1,6 +1,7 @@
 //! The audit: source, state and store compared, key by key, in bounded memory. What it finds it names; what it may
 //! it repairs, by an ordinary pass that is told where to look.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::Serialize;
@@ -11,10 +12,11 @@ use super::{Ask, Pipeline, Silent, Stop, read};
 use crate::config::{Drift, Heal};
 use crate::error::{Fault, Result};
 use crate::record::Fingerprint;
+use crate::shape::Absent;
 use crate::source::Cursors;
 use crate::state::journal::Change;
 use crate::state::{Base, Report, decode_line, keys};
-use crate::store::What;
+use crate::store::{StoreExt, What};
 
 #[derive(Debug, Default, Serialize)]
 pub struct Audit {
@@ -107,33 +109,28 @@ impl Pipeline {
         loop {
             ours.fill().await?;
             theirs.fill().await?;
-            match (ours.peek(), theirs.peek()) {
+            let order = match (ours.peek(), theirs.peek()) {
                 (None, None) => return Ok(()),
-                (None, Some(other)) => {
-                    let key = format!("{prefix}{other}");
-                    theirs.pop().await?;
-                    found.foreign(&key);
-                }
-                (Some(mine), other) if other.is_none_or(|other| mine < other) => {
-                    let identity = mine.to_owned();
-                    if let Some(line) = ours.pop().await? {
-                        found.missing(&identity, &decode_line(&line)?);
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (Some(mine), Some(other)) => mine.cmp(other),
+            };
+            let mine = if order.is_le() { ours.pop().await? } else { None };
+            let stored = if order.is_ge() { theirs.pop().await? } else { None };
+            match (mine, stored) {
+                (Some(mine), stored) => {
+                    let identity = keys::below(&keys::bases(&self.name), &mine.key).to_owned();
+                    let base: Base = decode_line(&mine)?;
+                    match stored {
+                        None => found.missing(&identity, &base),
+                        Some(stored) => {
+                            let value = stored.value.unwrap_or_default();
+                            found.compare(&identity, &base, &stored.version, &value, budget);
+                        }
                     }
                 }
-                (Some(mine), Some(other)) if mine == other => {
-                    let identity = mine.to_owned();
-                    if let (Some(mine), Some(stored)) = (ours.pop().await?, theirs.pop().await?) {
-                        let base: Base = decode_line(&mine)?;
-                        let value = stored.value.unwrap_or_default();
-                        found.compare(&identity, &base, &stored.version, &value, budget);
-                    }
-                }
-                (Some(_), Some(other)) => {
-                    let key = format!("{prefix}{other}");
-                    theirs.pop().await?;
-                    found.foreign(&key);
-                }
-                (Some(_), None) => return Ok(()),
+                (None, Some(stored)) => found.foreign(&stored.key),
+                (None, None) => {}
             }
         }
     }
@@ -174,14 +171,16 @@ impl Pipeline {
         for step in reading.steps.read::<Step>()? {
             let step = step?;
             let is_drift = matches!(step.action, Action::Change(Change::Update, Why::Drift));
-            if !is_drift && self.really_stale(&step).await? {
+            if step.entry.is_none() {
+                self.note_absent(&step, found).await?;
+            } else if !is_drift && !self.is_in_the_way(&past, &step).await? && self.really_stale(&step).await? {
                 found.stale(&step.key(self.shape.key_prefix())?);
             }
         }
         for step in reading.unseen.read::<Step>()? {
             let step = step?;
             if reading.scopes.absence(&step.scope) == super::scopes::Absence::Proven {
-                found.extra(&step.key(self.shape.key_prefix())?);
+                self.note_absent(&step, found).await?;
             }
         }
         for (scope, fault) in reading.scopes.broken() {
@@ -192,12 +191,38 @@ impl Pipeline {
         Ok(())
     }
 
+    /// A new record whose key somebody else holds is not ours to be late with: the key is foreign, and said to be.
+    async fn is_in_the_way(&self, past: &super::decide::Past, step: &Step) -> Result<bool> {
+        let new = matches!(step.action, Action::Change(Change::Add, _));
+        Ok(new && super::decide::is_foreign(self, past, step).await?)
+    }
+
+    /// Absence means what the shape says: gone, kept with a mark, or kept as it is.
+    async fn note_absent(&self, step: &Step, found: &mut Found) -> Result<()> {
+        let Some((_, base)) = step.base()? else { return Ok(()) };
+        let (prior, now) = (base.prior(&step.identity), self.clock.now());
+        match self.shape.absent(&prior, None, now) {
+            Absent::Delete => found.extra(&prior.key),
+            Absent::Keep => {}
+            Absent::Put(_) => {
+                let stored = self.store.get_one(&prior.key).await?;
+                let marked = stored.is_none_or(|stored| {
+                    !matches!(self.shape.absent(&prior, Some(&stored.value), now), Absent::Put(_))
+                });
+                if !marked {
+                    found.stale(&prior.key);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// A new version that is only a hint may be the same content.
     async fn really_stale(&self, step: &Step) -> Result<bool> {
         let hint = self.source.versions() == crate::source::Versions::Hint && !self.source.remote();
         let Some((_, base)) = step.base()?.filter(|_| hint) else { return Ok(true) };
-        Ok(match super::render::render(self, step).await {
-            Ok((crate::shape::Rendered::Put(output), _)) => output.fingerprint != base.fingerprint,
+        Ok(match super::render::render(self, step).await.map(|drawn| drawn.rendered) {
+            Ok(crate::shape::Rendered::Put(output)) => output.fingerprint != base.fingerprint,
             Ok(_) => false,
             Err(_) => true,
         })

@@ -51,6 +51,8 @@ pub struct Past {
     /// Items present but unusable, by entry id.
     pub parked: HashMap<String, Parked>,
     parked_identities: HashSet<String>,
+    /// Keys of an older layout whose time is over.
+    pub expired: Vec<String>,
 }
 
 impl Past {
@@ -93,6 +95,7 @@ impl Decider<'_> {
         let holds = guard::judge(&self.line.guard, self.population);
         self.divide(&holds)?;
         self.expire().await?;
+        self.let_older_go().await?;
         super::finish::report_broken(&reading.scopes, self.report);
         self.plan.known = reading.known;
         self.plan.scopes = reading.scopes;
@@ -136,6 +139,7 @@ impl Decider<'_> {
                 Absence::Unknown => {}
             }
         }
+        self.gone.extend(orphans);
         Ok(())
     }
 
@@ -174,7 +178,8 @@ impl Decider<'_> {
             return Ok(());
         }
         for held in &self.past.held {
-            if !scopes.was_read(&held.scope) && !reading.met.contains(&held.identity) {
+            let decided = reading.met.contains(&held.identity) || self.gone.contains(&held.identity);
+            if !scopes.was_read(&held.scope) && !decided {
                 count_held(self.report, held, true);
                 self.plan.held.push(held)?;
             }
@@ -250,6 +255,20 @@ impl Decider<'_> {
                 Some(rule) if !approved => self.hold(&step, rule, false)?,
                 _ => self.take(&step)?,
             }
+        }
+        Ok(())
+    }
+
+    /// Rows of an older layout go when their time is over. Nobody needs to be asked: it was said when they were met.
+    async fn let_older_go(&mut self) -> Result<()> {
+        for key in self.past.expired.iter().filter(|_| self.ask.only.is_none()) {
+            let identity = self.line.shape.claims(key).unwrap_or_else(|| key.clone());
+            if self.line.state.store().get_one(&keys::base(&self.line.name, &identity)).await?.is_some() {
+                continue;
+            }
+            let action = Action::Change(Change::Delete, Why::Absent);
+            let (scope, seen) = (String::new(), Seen::NotAsked);
+            self.take(&Step { identity, scope, action, stamp: None, entry: None, base: None, seen, after: None })?;
         }
         Ok(())
     }
@@ -359,22 +378,22 @@ fn drifted(step: &Step) -> Result<bool> {
 }
 
 async fn after(line: &Pipeline, step: &Step) -> Result<Option<Fingerprint>> {
-    Ok(match render::render(line, step).await?.0 {
+    Ok(match render::render(line, step).await?.rendered {
         Rendered::Put(output) => Some(output.fingerprint),
         _ => None,
     })
 }
 
 /// The key of a new entry already holds something. The same bytes are adopted; anything else is somebody else's.
-async fn is_foreign(line: &Pipeline, past: &Past, step: &Step) -> Result<bool> {
+pub async fn is_foreign(line: &Pipeline, past: &Past, step: &Step) -> Result<bool> {
     let adopted = past.decisions.get(&step.identity).is_some_and(|decision| decision.verdict == Verdict::Adopted);
     if line.adopt || adopted || line.shape.existing() != Existing::Hold {
         return Ok(false);
     }
     let key = step.key(line.shape.key_prefix())?;
     let Some(stored) = line.store.get_one(&key).await? else { return Ok(false) };
-    Ok(match render::render(line, step).await {
-        Ok((Rendered::Put(output), _)) => output.value != stored.value,
+    Ok(match render::render(line, step).await.map(|drawn| drawn.rendered) {
+        Ok(Rendered::Put(output)) => output.value != stored.value,
         _ => false, // applying it will say why it cannot be rendered
     })
 }
@@ -400,5 +419,6 @@ pub async fn past(line: &Pipeline, ask: &Ask) -> Result<Past> {
         held,
         parked_identities: parked.values().filter(|one| !one.shadowed).map(|one| one.identity.clone()).collect(),
         parked,
+        expired: Vec::new(),
     })
 }

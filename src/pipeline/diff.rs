@@ -15,7 +15,8 @@ const VALUE_MAX: usize = 64 * 1024;
 /// A unified diff of what is stored and what would be; `None` when either is not text, too large or out of reach.
 pub async fn of(line: &Pipeline, step: &Step, key: &str) -> Result<Option<String>> {
     let Some(stored) = line.store.get_one(key).await? else { return Ok(None) };
-    let Ok((Rendered::Put(output), _)) = render::render(line, step).await else { return Ok(None) };
+    let drawn = render::render(line, step).await.map(|drawn| drawn.rendered);
+    let Ok(Rendered::Put(output)) = drawn else { return Ok(None) };
     if stored.value.len().max(output.value.len()) > VALUE_MAX {
         return Ok(None);
     }

@@ -23,6 +23,7 @@ mod detect;
 mod diff;
 mod expire;
 mod finish;
+mod follow;
 mod guard;
 pub mod hold;
 mod lines;
@@ -32,6 +33,7 @@ mod parked;
 pub mod plan;
 mod prepare;
 pub mod preview;
+mod put;
 mod read;
 mod recover;
 mod render;
@@ -39,8 +41,10 @@ mod scopes;
 pub mod seal;
 mod settle;
 mod sightings;
+mod stock;
 pub mod undo;
 pub mod why;
+
 
 /// A pipeline of the config, with everything opened. Clones share the same source, store and state.
 #[derive(Clone)]
@@ -50,6 +54,8 @@ pub struct Pipeline {
     pub shape: Arc<dyn Shape>,
     pub store: SharedStore,
     pub state: State,
+    /// Where the baseline is read when it is not the state's own: a first look that writes nothing.
+    pub baseline: Option<SharedStore>,
     pub locks: Arc<Locks>,
     pub clock: SharedClock,
     pub guard: Guard,
@@ -61,6 +67,14 @@ pub struct Pipeline {
     pub journal: Journal,
     /// Follow-up work each change calls for.
     pub then: Vec<queue::FollowUp>,
+    pub epilogue: Option<Arc<dyn Epilogue>>,
+}
+
+/// The last word on a pass, for a system that keeps records of its own in the store. Called when everything else is
+/// done and the report is concluded; whatever it writes is its own.
+#[async_trait::async_trait]
+pub trait Epilogue: Send + Sync {
+    async fn after(&self, line: &Pipeline, report: &mut Report) -> Result<()>;
 }
 
 /// What is asked of one pass.
@@ -133,50 +147,26 @@ impl Pipeline {
             report.fail(&error);
         }
         self.follow_up(ask, &mut report).await;
+        self.epilogue(ask, &mut report).await;
         self.close(&mut report).await;
         Ok(report)
     }
 
-    /// One attempt at every open piece of follow-up work, old or new.
-    async fn follow_up(&self, ask: &Ask, report: &mut Report) {
-        if self.then.is_empty() || ask.stop.is_set() {
-            return;
-        }
-        ask.progress.step(&self.name, "following up", None);
-        match self.worker().once().await {
-            Ok(summary) => {
-                report.dead = summary.dead;
-                for fault in summary.paused {
-                    report.warn(format!("follow-up {} waits: {}", fault.scope.unwrap_or_default(), fault.message));
-                }
-                if summary.failed > 0 {
-                    report.warn(format!("{} follow-ups failed; `trueup queue ls` shows them", summary.failed));
-                }
-            }
-            Err(error) => report.fail(&error.while_("following up")),
-        }
-    }
-
-    pub fn worker(&self) -> queue::Worker {
-        queue::Worker {
-            pipeline: self.name.clone(),
-            state: self.state.clone(),
-            locks: self.locks.clone(),
-            clock: self.clock.clone(),
-            store: self.store.clone(),
-            shape: self.shape.clone(),
-            then: self.then.clone(),
-        }
-    }
-
     async fn pass(&self, ask: &Ask, report: &mut Report) -> Result<()> {
-        let past = decide::past(self, ask).await?;
+        let informed = stock::inform(self, ask, true).await?;
+        informed.line.pass_informed(ask, informed.expired, report).await
+    }
+
+    async fn pass_informed(&self, ask: &Ask, expired: Vec<String>, report: &mut Report) -> Result<()> {
+        let mut past = decide::past(self, ask).await?;
+        past.expired = expired;
         let cursors = if ask.full { Cursors::new() } else { self.cursors().await? };
 
         ask.progress.step(&self.name, "reading", None);
         let reading = read::read(self, ask, &cursors, &past, report).await;
         report.requests = self.source.requests();
         let reading = reading?;
+        report.head = reading.scopes.head().or_else(|| cursors.get("").cloned());
         // What was seen before a scope broke is good; only deletions need the proof.
         if reading.scopes.all_broken() && report.counts.scanned == 0 {
             finish::report_broken(&reading.scopes, report);
@@ -201,6 +191,11 @@ impl Pipeline {
         }
         finish::finish(self, ask, &past, plan, applied, report).await?;
         outcome
+    }
+
+    /// Whether documents are kept until they are exported.
+    fn keeps_bodies(&self) -> bool {
+        self.shape.exports_body() && self.then.iter().any(|then| matches!(then.effect, queue::Effect::Export(_)))
     }
 
     /// Versions of this source are only hints, and its bodies are at hand: content is compared before it is judged.

@@ -1,18 +1,25 @@
 //! From the config to a pipeline that can run: everything it names is opened here, once.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::Pipeline;
 use crate::clock::SharedClock;
-use crate::config::{self, Config, From, Place, ShapeSpec};
+use crate::config::{self, Config, From, GitSpec, GithubSpec, Place, Selection, ShapeSpec};
 use crate::error::{Context, Result};
 use crate::queue::FollowUp;
+use crate::record::Fingerprint;
+use crate::secret::{Secret, SecretRef};
 use crate::shape::Shape;
 use crate::shape::article::Articles;
+use crate::shape::policy::Policy;
 use crate::shape::raw::Raw;
 use crate::shape::rows::Rows;
 use crate::source::Source;
 use crate::source::files::Files;
+use crate::source::git::{self, Git};
+use crate::source::github::{self, GitHub};
+use crate::source::globs::Globs;
 use crate::source::rest::Rest;
 use crate::source::rss::Rss;
 use crate::source::store::FromStore;
@@ -27,6 +34,8 @@ pub struct Memory {
     pub state: State,
     pub locks: Arc<Locks>,
     pub clock: SharedClock,
+    /// The folder copies of git repositories are kept in, one folder each.
+    pub copies: PathBuf,
 }
 
 impl Memory {
@@ -43,7 +52,11 @@ impl Memory {
             Place::Sqlite(file) => Locks::Folder(file.with_extension("locks")),
             _ => Locks::in_process(),
         };
-        Ok(Memory { state, locks: Arc::new(locks), clock })
+        let beside = match &config.state.place {
+            Place::Sqlite(file) => file.parent().map(Path::to_owned).unwrap_or_default(),
+            _ => config.base.join(".trueup"),
+        };
+        Ok(Memory { state, locks: Arc::new(locks), clock, copies: beside.join("git") })
     }
 }
 
@@ -56,10 +69,12 @@ impl Pipeline {
             .context(|| format!("opening the store {}", spec.into.name))?;
         Ok(Pipeline {
             name: spec.name.clone(),
-            source: source(spec, clock.clone()).await?,
+            source: source(spec, memory, access).await?,
             shape: shape(&spec.shape, &spec.from),
             store,
             state: memory.state.clone(),
+            baseline: None,
+            epilogue: None,
             locks: memory.locks.clone(),
             clock,
             guard: spec.guard,
@@ -69,9 +84,18 @@ impl Pipeline {
             concurrency: spec.concurrency.max(1),
             keep_runs: spec.keep_runs,
             journal: spec.journal,
-            then: spec.then.iter().map(FollowUp::of).collect(),
+            then: follow_ups(spec),
         })
     }
+}
+
+/// Policies nobody exports are left for somebody outside, who takes them from the queue.
+fn follow_ups(spec: &config::Pipeline) -> Vec<FollowUp> {
+    let mut all: Vec<FollowUp> = spec.then.iter().map(FollowUp::of).collect();
+    if all.is_empty() && spec.shape == ShapeSpec::Policy {
+        all.push(FollowUp::outside());
+    }
+    all
 }
 
 /// Tables are made after the recipe; every other store is what its URL says.
@@ -85,8 +109,17 @@ async fn open_target(spec: &config::Pipeline, access: Access, clock: SharedClock
     }
 }
 
-async fn source(spec: &config::Pipeline, clock: SharedClock) -> Result<Arc<dyn Source>> {
+async fn source(spec: &config::Pipeline, memory: &Memory, access: Access) -> Result<Arc<dyn Source>> {
+    let clock = memory.clock.clone();
     Ok(match &spec.from {
+        From::Git(git) => {
+            // Two addresses or branches in one pipeline's lifetime are two copies.
+            let branch = git.files.branch.clone().unwrap_or_default();
+            let print = Fingerprint::of_parts(&[git.address.expose().as_bytes(), branch.as_bytes()]);
+            let cache = memory.copies.join(format!("{}-{}", spec.name, print.short()));
+            Arc::new(Git::new(git_repository(git)?, globs(&git.files)?, &cache, access == Access::Write, clock)?)
+        }
+        From::Github(hub) => Arc::new(GitHub::new(github_repository(hub)?, globs(&hub.files)?, clock)?),
         From::Rest(rest) => Arc::new(Rest::new(rest, spec.concurrency, clock)?),
         From::Files { folder, include, exclude } => Arc::new(Files::new(folder.clone(), include, exclude, clock)?),
         From::Rss(spec) => Arc::new(Rss::new(spec, clock)?),
@@ -97,9 +130,37 @@ async fn source(spec: &config::Pipeline, clock: SharedClock) -> Result<Arc<dyn S
     })
 }
 
+fn globs(files: &Selection) -> Result<Globs> {
+    Globs::new(&files.include, &files.exclude)
+}
+
+fn token(files: &Selection) -> Result<Option<Secret>> {
+    Ok(files.token.as_ref().map(SecretRef::read).transpose()?.flatten())
+}
+
+fn git_repository(spec: &GitSpec) -> Result<git::Repository> {
+    Ok(git::Repository {
+        address: spec.address.expose().to_owned(),
+        shown: spec.shown.clone(),
+        branch: spec.files.branch.clone(),
+        token: token(&spec.files)?,
+    })
+}
+
+fn github_repository(spec: &GithubSpec) -> Result<github::Repository> {
+    Ok(github::Repository {
+        owner: spec.owner.clone(),
+        name: spec.name.clone(),
+        branch: spec.files.branch.clone(),
+        api: spec.api.clone().unwrap_or_else(|| github::API.to_owned()),
+        token: token(&spec.files)?,
+    })
+}
+
 fn shape(spec: &ShapeSpec, from: &From) -> Arc<dyn Shape> {
     match spec {
         ShapeSpec::Raw => Arc::new(Raw),
+        ShapeSpec::Policy => Arc::new(Policy::default()),
         ShapeSpec::Rows(spec) => Arc::new(Rows::new(*spec)),
         ShapeSpec::Article(spec) => {
             let previews = matches!(from, From::Rss(rss) if rss.preview.is_some());

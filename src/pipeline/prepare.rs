@@ -8,10 +8,11 @@ use futures::stream::{self, StreamExt};
 use super::decide::{held_item, is_approved};
 use super::parked::Parked;
 use super::plan::{Action, Seen, Step};
+use super::render::Drawn;
 use super::{Pipeline, render};
 use crate::config::Heal;
-use crate::error::{Error, Fault, Kind, Result};
-use crate::record::{Entry, Fingerprint, Version};
+use crate::error::{Error, Fault, Result};
+use crate::record::{Body, Entry, Fingerprint};
 use crate::shape::{Absent, Existing, Output, Rendered};
 use crate::state::held::{Decision, HeldItem, Verdict};
 use crate::state::journal::{Change, Intent, PriorBase, PriorValue};
@@ -29,6 +30,8 @@ pub enum Ready {
     /// `scanned` = it was seen at the source, and counted there.
     Failed { scope: String, scanned: bool, fault: Fault },
     Held(HeldItem),
+    /// Something a person should know; nothing comes of it.
+    Remark(String),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +53,8 @@ pub struct Write {
     pub pointer: Pointer,
     /// Large prior values, written before the intent that names them.
     pub blob: Option<Item>,
+    /// The document itself, for an export that must not ask the source again; written along with the intent.
+    pub body: Option<Item>,
     /// State items that go along when it lands.
     pub release: Vec<Item>,
 }
@@ -108,9 +113,19 @@ pub struct Preparer<'a> {
     pub parked: &'a HashMap<String, Parked>,
 }
 
+/// A value on its way, before it is known what is there.
+pub(super) struct Draft {
+    pub step: Step,
+    pub output: Output,
+    pub entry: Entry,
+    pub body: Option<Body>,
+    pub remark: Option<String>,
+}
+
 /// A step after rendering, before its prior value is known.
+#[allow(clippy::large_enum_variant)] // one per item of a batch, and soon gone
 enum Drafted {
-    Put(Step, Output, Entry),
+    Put(Box<Draft>),
     Delete(Step),
     Done(Ready),
 }
@@ -139,13 +154,13 @@ impl Prepare for Preparer<'_> {
                     let prior = priors.remove(&step.key(self.line.shape.key_prefix())?);
                     ready.push(self.delete(step, prior)?);
                 }
-                Drafted::Put(step, output, entry) => {
+                Drafted::Put(draft) => {
                     // The old key goes only with a new one to take its place.
-                    let prior = priors.remove(&output.key);
-                    let retired = self.retire(&step, &output, &mut priors)?;
-                    let put = self.put(step, output, entry, prior)?;
-                    let kept = matches!(put, Ready::Held(_));
-                    ready.push(put);
+                    let prior = priors.remove(&draft.output.key);
+                    let retired = self.retire(&draft.step, &draft.output, &mut priors)?;
+                    ready.extend(draft.remark.as_ref().map(|text| remark(&draft.entry, text)));
+                    self.put(*draft, prior, &mut ready)?;
+                    let kept = matches!(ready.last(), Some(Ready::Held(_)));
                     ready.extend(retired.into_iter().filter(|_| !kept));
                 }
             }
@@ -163,12 +178,19 @@ impl Preparer<'_> {
             Action::Change(Change::Update, super::plan::Why::Absent) => self.draft_absent(step).await,
             Action::Restamp if step.after.is_some() => Drafted::Done(self.known_same(&step)),
             Action::Change(..) | Action::Restamp => match render::render(self.line, &step).await {
-                Ok((Rendered::Put(output), entry)) => Drafted::Put(step, output, entry),
-                Ok((Rendered::Keep(why), entry)) => Drafted::Done(self.keep(&step, &entry, &why)),
-                Ok((Rendered::Skip(why), entry)) => Drafted::Done(park(&step, &entry, why)),
-                Ok((Rendered::NeedBody, _)) => failed(&step, &Error::bug("a body was never given")),
+                Ok(drawn) => self.drafted(step, drawn),
                 Err(error) => failed(&step, &error),
             },
+        }
+    }
+
+    fn drafted(&self, step: Step, drawn: Drawn) -> Drafted {
+        let Drawn { rendered, entry, body, remark } = drawn;
+        match rendered {
+            Rendered::Put(output) => Drafted::Put(Box::new(Draft { step, output, entry, body, remark })),
+            Rendered::Keep(why) => Drafted::Done(self.keep(&step, &entry, &why)),
+            Rendered::Skip(why) => Drafted::Done(park(&step, &entry, why)),
+            Rendered::NeedBody => failed(&step, &Error::bug("a body was never given")),
         }
     }
 
@@ -191,7 +213,7 @@ impl Preparer<'_> {
         match self.mark_absent(&step).await {
             Ok(Some(output)) => {
                 let entry = Entry::new(step.identity.clone(), &step.scope.as_str().into(), "");
-                Drafted::Put(step, output, entry)
+                Drafted::Put(Box::new(Draft { step, output, entry, body: None, remark: None }))
             }
             Ok(None) => {
                 // The store does not have it either: there is nothing to remember it by.
@@ -228,7 +250,7 @@ impl Preparer<'_> {
         let old = Self::old_keys(step, output)?.into_iter().filter_map(|key| Some((priors.remove(&key)?, key)));
         Ok(old
             .map(|(prior, key)| {
-                let intent = Intent { change: Change::Delete, retire: true, ..self.intent(step, &key, None) };
+                let intent = Intent { change: Change::Delete, retire: true, lift: false, ..self.intent(step, &key, None) };
                 self.write(step, intent, Op::Delete, Some(prior))
             })
             .collect())
@@ -241,10 +263,12 @@ impl Preparer<'_> {
         for draft in drafts {
             match draft {
                 Drafted::Delete(step) => wanted.push(step.key(self.line.shape.key_prefix())?),
-                Drafted::Put(step, output, _) => {
+                Drafted::Put(draft) => {
+                    let Draft { step, output, .. } = &**draft;
                     wanted.extend(Self::old_keys(step, output)?);
                     let taken = matches!(step.seen, Seen::At(_));
-                    if taken || step.base.is_some() || self.may_replace(&step.identity) {
+                    let may_be = self.may_replace(&step.identity) && !self.is_accounted_for();
+                    if taken || step.base.is_some() || may_be {
                         wanted.push(output.key.clone());
                     }
                 }
@@ -260,96 +284,9 @@ impl Preparer<'_> {
     }
 
     /// May a new entry take over what is already under its key?
-    fn may_replace(&self, identity: &str) -> bool {
+    pub(super) fn may_replace(&self, identity: &str) -> bool {
         let adopted = || self.decisions.get(identity).is_some_and(|decision| decision.verdict == Verdict::Adopted);
         self.line.shape.existing() != Existing::Hold || self.line.adopt || adopted()
-    }
-
-    fn put(&self, step: Step, output: Output, entry: Entry, mut prior: Option<Stored>) -> Result<Ready> {
-        let known = step.base()?;
-        // Absence has a stamp of its own: the shape's mark, not the source's.
-        let stamp = if step.entry.is_some() { self.line.shape.stamp(&entry) } else { output.fingerprint };
-        let bytes = Fingerprint::of(&output.value);
-        let next = Base {
-            version: Version(String::new()),
-            fingerprint: output.fingerprint,
-            bytes: (bytes != output.fingerprint).then_some(bytes),
-            scope: step.scope.clone(),
-            body: entry.version.clone(),
-            key: (output.key != step.identity).then(|| output.key.clone()),
-            carry: output.carry.clone(),
-            written: Pointer::unset(),
-        };
-        if let Some((_, base)) = &known {
-            let same_key = base.key(&step.identity) == output.key;
-            if same_key && self.is_in_place(&step, base, &output, prior.as_ref()) {
-                return self.restamp(&step, base, &next, stamp, prior);
-            }
-            let stands = if same_key { self.edited(&step, base, prior.as_ref())? } else { self.taken(&step, &output, prior.as_ref())? };
-            if let Some(held) = stands {
-                return Ok(Ready::Held(held));
-            }
-        } else if let Some(there) = &prior {
-            if there.value == output.value || self.line.shape.existing() == Existing::Skip {
-                return self.take_over(step, next, stamp, there);
-            }
-            // Somebody else's: the condition that nothing is there will say so.
-            prior = prior.filter(|_| self.may_replace(&step.identity));
-        }
-        let change = if known.is_some() || prior.is_some() { Change::Update } else { Change::Add };
-        let op = Op::Put { value: output.value, fingerprint: Some(output.fingerprint) };
-        let intent = Intent {
-            change,
-            bytes: Some(bytes),
-            next: Some(PriorBase { stamp, base: next }),
-            ..self.intent(&step, &output.key, known)
-        };
-        Ok(self.write(&step, intent, op, prior))
-    }
-
-    /// A new key that already holds what it should: it is ours from now on, without a write.
-    fn take_over(&self, step: Step, next: Base, stamp: Fingerprint, there: &Stored) -> Result<Ready> {
-        let bytes = Fingerprint::of(&there.value);
-        let bytes = (bytes != next.fingerprint).then_some(bytes);
-        let base = Base { version: there.version.clone(), bytes, ..next };
-        let mut items = vec![base.item(&self.line.name, &step.identity, stamp)?];
-        items.extend(self.release(&step));
-        Ok(Ready::Settled { scope: step.scope, how: Settled::Unchanged, items, note: None })
-    }
-
-    /// The record moves to a key that holds something else.
-    fn taken(&self, step: &Step, output: &Output, prior: Option<&Stored>) -> Result<Option<HeldItem>> {
-        let theirs = prior.is_some_and(|prior| prior.value != output.value);
-        if !theirs || self.may_replace(&step.identity) {
-            return Ok(None);
-        }
-        let held = held_item(self.line, step, "foreign: the key holds something trueup did not write", true)?;
-        Ok(held.map(|held| HeldItem { key: output.key.clone(), ..held }))
-    }
-
-    /// The store already holds what would be written, and we know it.
-    fn is_in_place(&self, step: &Step, base: &Base, output: &Output, prior: Option<&Stored>) -> bool {
-        let unchanged = base.fingerprint == output.fingerprint && base.key(&step.identity) == output.key;
-        // A drift was seen in the value itself: then the version alone proves nothing.
-        let by_version = !matches!(step.action, Action::Change(_, super::plan::Why::Drift));
-        let intact = prior.is_some_and(|prior| {
-            (by_version && prior.version == base.version) || Fingerprint::of(&prior.value) == base.bytes_hash()
-        });
-        let adopted = step.action == Action::Restamp && self.line.drift.edited == Heal::Adopt && prior.is_some();
-        unchanged && (intact || adopted)
-    }
-
-    fn restamp(&self, step: &Step, base: &Base, next: &Base, stamp: Fingerprint, prior: Option<Stored>) -> Result<Ready> {
-        let base = Base {
-            version: prior.map_or_else(|| base.version.clone(), |prior| prior.version),
-            body: next.body.clone(),
-            scope: next.scope.clone(),
-            carry: next.carry.clone(),
-            ..base.clone()
-        };
-        let mut items = vec![base.item(&self.line.name, &step.identity, stamp)?];
-        items.extend(self.release(step));
-        Ok(Ready::Settled { scope: step.scope.clone(), how: Settled::Unchanged, items, note: None })
     }
 
     fn delete(&self, step: Step, prior: Option<Stored>) -> Result<Ready> {
@@ -364,7 +301,7 @@ impl Preparer<'_> {
         Ok(self.write(&step, Intent { change: Change::Delete, ..intent }, Op::Delete, prior))
     }
 
-    fn intent(&self, step: &Step, key: &str, known: Option<(Fingerprint, Base)>) -> Intent {
+    pub(super) fn intent(&self, step: &Step, key: &str, known: Option<(Fingerprint, Base)>) -> Intent {
         Intent {
             identity: step.identity.clone(),
             change: Change::Add,
@@ -378,13 +315,18 @@ impl Preparer<'_> {
             retire: false,
             then: self.line.follow_ups(),
             decision: None,
+            lift: self.decisions.contains_key(&step.identity),
         }
     }
 
-    fn write(&self, step: &Step, intent: Intent, op: Op, prior: Option<Stored>) -> Ready {
-        let release = if intent.retire { Vec::new() } else { self.release(step) };
+    pub(super) fn write(&self, step: &Step, intent: Intent, op: Op, prior: Option<Stored>) -> Ready {
+        let release = if intent.retire { Vec::new() } else { self.unpark(step) };
         let missing = matches!(step.action, Action::Change(Change::Update, super::plan::Why::Absent));
-        let write = conditional(&self.line.name, self.run, intent, op, prior);
+        let mut write = conditional(&self.line.name, self.run, intent, op, prior);
+        // A look before the write proves nothing where reads are late; what the shape owns is simply written.
+        if self.is_accounted_for() && self.may_replace(&step.identity) {
+            write.item.expect = Expect::Anything;
+        }
         // A conflict is held under the content where that is compared, like everything a person decides about.
         let content = write.intent.next.as_ref().map(|next| next.base.fingerprint).filter(|_| self.line.compares_content());
         let stamp = step.stamp.map(|stamp| content.unwrap_or(stamp));
@@ -392,7 +334,7 @@ impl Preparer<'_> {
     }
 
     /// Somebody changed the value since we wrote it, and the config does not let us overwrite that.
-    fn edited(&self, step: &Step, base: &Base, prior: Option<&Stored>) -> Result<Option<HeldItem>> {
+    pub(super) fn edited(&self, step: &Step, base: &Base, prior: Option<&Stored>) -> Result<Option<HeldItem>> {
         if self.line.drift.edited == Heal::Heal || is_approved(self.approved, step) || !is_edited(base, prior) {
             return Ok(None);
         }
@@ -420,11 +362,16 @@ impl Preparer<'_> {
     }
 
     /// State items that forget what stood in the way of a step: it was parked, or a person had decided on it.
-    fn release(&self, step: &Step) -> Vec<Item> {
-        let parked = step.entry.as_ref().map(|entry| &entry.id).filter(|id| self.parked.contains_key(*id));
+    pub(super) fn release(&self, step: &Step) -> Vec<Item> {
         let decided = self.decisions.get(&step.identity).map(|_| keys::decision(&self.line.name, &step.identity));
-        let parked = parked.map(|id| keys::parked_item(&self.line.name, id));
-        parked.into_iter().chain(decided).map(Item::delete).collect()
+        let mut items = self.unpark(step);
+        items.extend(decided.map(Item::delete));
+        items
+    }
+
+    fn unpark(&self, step: &Step) -> Vec<Item> {
+        let parked = step.entry.as_ref().map(|entry| &entry.id).filter(|id| self.parked.contains_key(*id));
+        parked.map(|id| Item::delete(keys::parked_item(&self.line.name, id))).into_iter().collect()
     }
 }
 
@@ -447,11 +394,15 @@ pub fn conditional(pipeline: &str, run: &str, mut intent: Intent, op: Op, prior:
     let item = Item { key: intent.key().to_owned(), op, expect };
     let pointer = Pointer::unset();
     let (scope, release) = (String::new(), Vec::new());
-    Write { scope, intent, item, stamp: None, missing: false, pointer, blob, release }
+    Write { scope, intent, item, stamp: None, missing: false, pointer, blob, body: None, release }
 }
 
 fn is_edited(base: &Base, prior: Option<&Stored>) -> bool {
     prior.is_some_and(|prior| prior.version != base.version && Fingerprint::of(&prior.value) != base.bytes_hash())
+}
+
+pub(super) fn remark(entry: &Entry, text: &str) -> Ready {
+    Ready::Remark(format!("{}: {text}", entry.id))
 }
 
 fn park(step: &Step, entry: &Entry, why: String) -> Ready {
@@ -481,19 +432,5 @@ pub fn value_of(item: &Item) -> Option<&Bytes> {
     match &item.op {
         Op::Put { value, .. } => Some(value),
         Op::Delete | Op::Check => None,
-    }
-}
-
-/// An error that says nothing about one item, but about the store or the source as a whole.
-pub fn is_systemic(kind: Kind) -> bool {
-    match kind {
-        Kind::Unavailable | Kind::Throttled | Kind::Unauthorized | Kind::Full | Kind::Corrupt | Kind::Bug => true,
-        Kind::CursorLost
-        | Kind::Invalid
-        | Kind::NotFound
-        | Kind::Config
-        | Kind::Conflict
-        | Kind::Busy
-        | Kind::Canceled => false,
     }
 }

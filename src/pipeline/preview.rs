@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::plan::{Action, Step};
-use super::{Ask, Pipeline, decide, finish, read};
+use super::{Ask, Pipeline, decide, finish, read, stock};
 use crate::error::Result;
 use crate::source::Cursors;
 use crate::state::Report;
@@ -64,13 +64,19 @@ impl Pipeline {
     /// What a pass would do now. An error means that it cannot be said, which is not the same as "nothing".
     pub async fn preview(&self, ask: &Ask) -> Result<Preview> {
         let mut report = Report::start(String::new(), &self.name, ask.trigger, String::new());
-        let past = decide::past(self, ask).await?;
+        let informed = stock::inform(self, ask, false).await?;
+        informed.line.preview_informed(ask, informed.expired, &mut report).await
+    }
+
+    async fn preview_informed(&self, ask: &Ask, expired: Vec<String>, report: &mut Report) -> Result<Preview> {
+        let mut past = decide::past(self, ask).await?;
+        past.expired = expired;
         let cursors = if ask.full { Cursors::new() } else { self.cursors().await? };
-        let reading = read::read(self, ask, &cursors, &past, &mut report).await?;
+        let reading = read::read(self, ask, &cursors, &past, report).await?;
         if reading.scopes.all_broken() && report.counts.scanned == 0 {
             return Err(finish::nothing_could_be_read(&reading.scopes));
         }
-        let mut plan = decide::decide(self, ask, &past, reading, &mut report).await?;
+        let mut plan = decide::decide(self, ask, &past, reading, report).await?;
         let mut preview = Preview { id: plan.id.clone(), pipeline: self.name.clone(), ..Preview::default() };
         for (scope, fault) in plan.scopes.broken() {
             preview.unproven.push(Unproven { scope: scope.to_owned(), error: fault.message.clone() });
@@ -82,8 +88,8 @@ impl Pipeline {
         for step in plan.steps.read::<Step>()? {
             self.show(&step?, &mut preview).await?;
         }
-        preview.failed = report.errors.into_iter().filter(|fault| fault.scope.is_none()).collect();
-        preview.warnings = report.warnings;
+        preview.failed = std::mem::take(&mut report.errors).into_iter().filter(|fault| fault.scope.is_none()).collect();
+        preview.warnings = std::mem::take(&mut report.warnings);
         preview.unchanged += report.counts.unchanged;
         preview.requests.made = self.source.requests();
         preview.writes = (preview.add.len() + preview.update.len() + preview.delete.len()) as u64;

@@ -122,7 +122,7 @@ impl<'a> Merge<'a> {
             (true, Some(prefix)) => Joined::InOrder(Lines::of(line.store.clone(), prefix, Ls::Keys)),
             (true, None) => Joined::ByKey(by_key(line).await?),
         };
-        let baseline = Lines::of(line.state.store().clone(), keys::bases(&line.name), Ls::Values);
+        let baseline = Lines::of(line.baseline.as_ref().unwrap_or(line.state.store()).clone(), keys::bases(&line.name), Ls::Values);
         let found = Reading::default();
         let (only, heal) = (ask.only.as_deref(), &ask.heal);
         Ok(Merge { line, only, heal, past, report, baseline, joined, found, last: None })

@@ -87,6 +87,14 @@ impl Scopes {
         !self.ends.is_empty() && self.ends.values().all(|end| matches!(end, End::Broken(_)))
     }
 
+    /// Where the source as a whole stands now, if it was read to its end.
+    pub fn head(&self) -> Option<String> {
+        match self.ends.get("") {
+            Some(End::Complete(cursor)) => cursor.clone(),
+            _ => None,
+        }
+    }
+
     /// Cursors that may move: of scopes read well, with nothing failed and nothing broken in or below them.
     pub fn cursors<'a>(&'a self, failed: &'a [String]) -> impl Iterator<Item = (&'a str, &'a str)> {
         let spoiled = move |scope: &str| {

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::plan::{Action, Seen, Step, Steps};
-use super::{Ask, Pipeline, decide, finish, read, render};
+use super::{Ask, Pipeline, decide, finish, read, render, stock};
 use crate::clock::rfc3339_ms;
 use crate::error::{Error, Kind, Result};
 use crate::record::{Fingerprint, Version};
@@ -126,13 +126,19 @@ impl Pipeline {
     /// Seal what a pass would do now. `digest` is the hash of the pipeline's settings.
     pub async fn seal(&self, ask: &Ask, digest: &str) -> Result<Sealed> {
         let mut report = Report::start(String::new(), &self.name, ask.trigger, String::new());
-        let past = decide::past(self, ask).await?;
+        let informed = stock::inform(self, ask, false).await?;
+        informed.line.seal_informed(ask, digest, informed.expired, &mut report).await
+    }
+
+    async fn seal_informed(&self, ask: &Ask, digest: &str, expired: Vec<String>, report: &mut Report) -> Result<Sealed> {
+        let mut past = decide::past(self, ask).await?;
+        past.expired = expired;
         let cursors = if ask.full { Cursors::new() } else { self.cursors().await? };
-        let reading = read::read(self, ask, &cursors, &past, &mut report).await?;
+        let reading = read::read(self, ask, &cursors, &past, report).await?;
         if reading.scopes.all_broken() {
             return Err(finish::nothing_could_be_read(&reading.scopes));
         }
-        let mut plan = decide::decide(self, ask, &past, reading, &mut report).await?;
+        let mut plan = decide::decide(self, ask, &past, reading, report).await?;
         let caps = self.store.caps();
         let mut sealed = Sealed {
             trueup_plan: FORMAT,
@@ -181,7 +187,7 @@ impl Pipeline {
         let after = match (change, step.after) {
             (Change::Delete, _) => None,
             (_, Some(after)) => Some(after),
-            (_, None) if self.compares_content() => match render::render(self, step).await?.0 {
+            (_, None) if self.compares_content() => match render::render(self, step).await?.rendered {
                 Rendered::Put(output) => Some(output.fingerprint),
                 _ => step.stamp,
             },

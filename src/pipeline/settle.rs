@@ -73,7 +73,8 @@ pub fn landed(line: &Pipeline, intent: &Intent, version: Option<Version>, pointe
     if !intent.retire {
         match &intent.next {
             Some(next) => {
-                let base = Base { version: version.unwrap_or(Version(String::new())), ..next.base.clone() };
+                let version = version.unwrap_or_else(|| next.base.version.clone());
+                let base = Base { version, ..next.base.clone() };
                 items.push(base.item(pipeline, &intent.identity, next.stamp)?);
             }
             None => {
@@ -85,6 +86,8 @@ pub fn landed(line: &Pipeline, intent: &Intent, version: Option<Version>, pointe
     }
     if let Some(decision) = &intent.decision {
         items.push(item(keys::decision(pipeline, &intent.identity), decision)?);
+    } else if intent.lift {
+        items.push(Item::delete(keys::decision(pipeline, &intent.identity)));
     }
     Ok(items)
 }

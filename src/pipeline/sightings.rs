@@ -61,14 +61,21 @@ impl Sightings {
     pub async fn next(&mut self) -> Result<Option<Vec<Row>>> {
         match self {
             Sightings::Live(events, shape) => {
-                Ok(events.recv().await.map(|batch| batch.into_iter().map(|event| row(shape.as_ref(), event)).collect()))
+                let rows = |batch: Vec<Event>| batch.into_iter().filter_map(|event| row(shape.as_ref(), event)).collect();
+                Ok(events.recv().await.map(rows))
             }
             Sightings::Sorted(rows) => rows.recv().await.transpose(),
         }
     }
 }
 
-fn row(shape: &dyn Shape, event: Event) -> Row {
+/// `None` = none of the shape's business.
+fn row(shape: &dyn Shape, event: Event) -> Option<Row> {
+    let (Event::Seen(entry) | Event::Bad(entry, _) | Event::Gone(entry)) = &event else { return Some(named(shape, event)) };
+    if shape.wants(entry) { Some(named(shape, event)) } else { None }
+}
+
+fn named(shape: &dyn Shape, event: Event) -> Row {
     match event {
         Event::Seen(entry) => sighting(shape, entry, What::There),
         Event::Bad(entry, error) => sighting(shape, entry, What::Bad(Fault::of(&error))),
@@ -110,11 +117,12 @@ fn sort(mut events: Events, shape: &dyn Shape, out: &mpsc::Sender<Result<Vec<Row
         let mut ends = Vec::new();
         for event in batch {
             match row(shape, event) {
-                Row::Sighting(seen) => {
+                None => {}
+                Some(Row::Sighting(seen)) => {
                     let bytes = postcard::to_stdvec(&seen).map_err(|e| Error::bug("encoding a sighting").caused_by(e))?;
                     insert.execute((&seen.identity, &seen.rank, bytes)).map_err(broken)?;
                 }
-                aside @ (Row::End(..) | Row::Note(_)) => ends.push(aside),
+                Some(aside @ (Row::End(..) | Row::Note(_))) => ends.push(aside),
             }
         }
         if !ends.is_empty() && out.blocking_send(Ok(ends)).is_err() {

@@ -14,9 +14,9 @@ use crate::clock::rfc3339_ms;
 use crate::error::{Error, Kind, Result};
 use crate::record::Fingerprint;
 use crate::state::held::{Decision, Header, HeldItem, Verdict};
-use crate::state::journal::{Change, Exceptions, Intent, PriorBase};
-use crate::state::{Report, item, keys};
-use crate::store::{Item, Op, Query, Stored};
+use crate::state::journal::{Change, Exceptions, Intent, PriorBase, PriorValue};
+use crate::state::{Base, Pointer, Report, Tombstone, item, keys};
+use crate::store::{Op, Query, StoreExt, Stored};
 
 /// One change to be reversed: its place in the journal, and what reversing it means.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -44,6 +44,25 @@ impl Reverse {
     }
 }
 
+/// What has become of a change since it was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// The store holds what the run wrote.
+    AsLeft,
+    /// Somebody else brought the earlier value back; state does not know yet.
+    PutBack,
+    /// It was undone before.
+    Undone,
+    Changed,
+}
+
+const CHANGED: &str = "changed since by somebody else";
+
+fn forgotten(run: &str) -> Error {
+    Error::new(Kind::NotFound, format!("what run {run} changed is no longer kept"))
+        .remedy_is("Raise `journal = { keep, max }` to be able to undo for longer.")
+}
+
 struct Plan {
     steps: Steps,
     held: Vec<HeldItem>,
@@ -55,10 +74,10 @@ impl Pipeline {
     pub async fn undo(&self, run: &str, ask: &Ask, approved: bool) -> Result<Report> {
         let _lock = self.locks.acquire(&self.name)?;
         recover::recover(self).await?;
-        self.undoable(run).await?;
+        let done = self.undoable(run).await?;
         let mut report = self.begin(ask.trigger).await?;
         report.undoes = Some(run.to_owned());
-        if let Err(error) = self.reverse(run, ask, approved, &mut report).await {
+        if let Err(error) = self.reverse(&done, ask, approved, &mut report).await {
             report.fail(&error);
         }
         self.follow_up(ask, &mut report).await;
@@ -68,8 +87,8 @@ impl Pipeline {
 
     /// What undoing a run would do. Writes nothing.
     pub async fn preview_undo(&self, run: &str) -> Result<Preview> {
-        self.undoable(run).await?;
-        let plan = self.plan_undo(run, false).await?;
+        let done = self.undoable(run).await?;
+        let plan = self.plan_undo(&done, false).await?;
         let mut preview = Preview { id: plan_id(self, run, &plan), pipeline: self.name.clone(), ..Preview::default() };
         for (change, key) in plan.reverses {
             match change {
@@ -85,21 +104,21 @@ impl Pipeline {
         Ok(preview)
     }
 
-    async fn undoable(&self, run: &str) -> Result<()> {
+    async fn undoable(&self, run: &str) -> Result<Report> {
         let report = Pipeline::find_run(&self.state, run).await?;
         if report.pipeline != self.name {
             return Err(Error::bug(format!("run {run} belongs to {}", report.pipeline)));
         }
         let kept: Option<u64> = self.state.read(&keys::weight(&self.name, run)).await?;
         if kept.is_none() && report.writes > 0 {
-            return Err(Error::new(Kind::NotFound, format!("what run {run} changed is no longer kept"))
-                .remedy_is("Raise `journal = { keep, max }` to be able to undo for longer."));
+            return Err(forgotten(run));
         }
-        Ok(())
+        Ok(report)
     }
 
-    async fn reverse(&self, run: &str, ask: &Ask, approved: bool, report: &mut Report) -> Result<()> {
-        let mut plan = self.plan_undo(run, approved).await?;
+    async fn reverse(&self, done: &Report, ask: &Ask, approved: bool, report: &mut Report) -> Result<()> {
+        let run = &done.id;
+        let mut plan = self.plan_undo(done, approved).await?;
         for held in &plan.held {
             count_held(report, held, true);
         }
@@ -136,24 +155,59 @@ impl Pipeline {
         self.state.hold(&header, &plan.held).await
     }
 
-    /// Read the run's journal backwards into steps, and let the guard judge the whole.
-    async fn plan_undo(&self, run: &str, approved: bool) -> Result<Plan> {
+    /// Read the run's journal backwards into steps, and let the guard judge the whole. What was undone before, by a
+    /// pass that was cut off or by what of it the guard let through, is done with.
+    async fn plan_undo(&self, done: &Report, approved: bool) -> Result<Plan> {
+        let run = &done.id;
         let mut batches = self.state.keys(&keys::journal_of(&self.name, run)).await?;
         batches.reverse();
-        let mut reverses = Vec::new();
+        let (mut reverses, mut changed, mut kept) = (Vec::new(), Vec::new(), 0);
         for key in batches {
             let number = keys::below(&keys::journal_of(&self.name, run), &key).parse().unwrap_or(u32::MAX);
             let intents: Vec<Intent> = self.state.read(&key).await?.unwrap_or_default();
             let late: Exceptions =
                 self.state.read(&keys::outcomes(&self.name, run, number)).await?.unwrap_or_default();
-            for (index, intent) in (0u32..).zip(&intents).collect::<Vec<_>>().into_iter().rev() {
-                if !late.iter().any(|(other, _)| *other == index) {
-                    reverses.push(self.reverse_of(number, index, intent));
+            let applied = |(index, _): &(u32, &Intent)| !late.iter().any(|(other, _)| other == index);
+            let applied: Vec<(u32, &Intent)> = (0u32..).zip(&intents).filter(applied).collect();
+            kept += applied.len() as u64;
+            let names: Vec<&str> = applied.iter().map(|(_, intent)| intent.key()).collect();
+            let stored = if names.is_empty() { Vec::new() } else { self.store.get(&names).await? };
+            for ((index, intent), stored) in applied.into_iter().zip(stored).rev() {
+                let reverse = self.reverse_of(number, index, intent);
+                match self.standing(run, &reverse, intent, stored.as_ref()).await? {
+                    Standing::AsLeft | Standing::PutBack => reverses.push(reverse),
+                    Standing::Undone => {}
+                    Standing::Changed => changed.push(reverse.held(CHANGED, true)),
                 }
             }
         }
+        if kept < done.writes {
+            return Err(forgotten(run));
+        }
         let holds = if approved { Holds::default() } else { self.judge_undo(&reverses).await? };
-        divide(reverses, &holds)
+        let mut plan = divide(reverses, &holds)?;
+        plan.held.extend(changed);
+        Ok(plan)
+    }
+
+    /// What has become of a change since the run made it.
+    async fn standing(&self, run: &str, step: &Reverse, intent: &Intent, stored: Option<&Stored>) -> Result<Standing> {
+        let now = stored.map(|stored| Fingerprint::of(&stored.value));
+        if now == intent.bytes {
+            return Ok(Standing::AsLeft);
+        }
+        let before = intent.prior.as_ref().map(PriorValue::sha256).transpose()?;
+        if now != before {
+            return Ok(Standing::Changed);
+        }
+        if intent.retire {
+            return Ok(Standing::Undone);
+        }
+        let base: Option<Base> = self.state.read(&keys::base(&self.name, &step.identity)).await?;
+        let gone: Option<Tombstone> = self.state.read(&keys::tombstone(&self.name, &step.identity)).await?;
+        let latest = base.map(|base| base.written).or(gone.map(|gone| gone.written));
+        let here = Pointer { run: run.to_owned(), batch: step.batch, index: step.index };
+        Ok(if latest == Some(here) { Standing::PutBack } else { Standing::Undone })
     }
 
     fn reverse_of(&self, batch: u32, index: u32, intent: &Intent) -> Reverse {
@@ -277,9 +331,9 @@ impl Prepare for Reverser<'_> {
 
 impl Reverser<'_> {
     async fn one(&self, step: &Reverse, intent: &Intent, stored: Option<Stored>) -> Result<Ready> {
-        let now = stored.as_ref().map(|stored| Fingerprint::of(&stored.value));
-        if now != intent.bytes {
-            return Ok(Ready::Held(step.held("changed since by somebody else", true)));
+        let standing = self.line.standing(self.run, step, intent, stored.as_ref()).await?;
+        if matches!(standing, Standing::Changed | Standing::Undone) {
+            return Ok(Ready::Held(step.held(CHANGED, true)));
         }
         let (op, bytes) = match &intent.prior {
             None => (Op::Delete, None),
@@ -298,7 +352,7 @@ impl Reverser<'_> {
             key: intent.key.clone(),
             bytes,
             // The baseline goes back to what it was before the run.
-            next: intent.prior_base.clone(),
+            next: self.known_before(intent).await?,
             prior: None,
             prior_fingerprint: None,
             prior_version: None,
@@ -306,11 +360,21 @@ impl Reverser<'_> {
             retire: intent.retire,
             then: self.line.follow_ups(),
             decision: (!redo).then_some(decision),
+            lift: redo,
         };
-        let pin = keys::decision(&self.line.name, &intent.identity);
-        let release = if redo { vec![Item::delete(pin)] } else { Vec::new() };
         let write = conditional(&self.line.name, &self.undo_run, reversed, op, stored);
-        Ok(Ready::Write(Box::new(Write { scope: step.scope.clone(), stamp: step.stamp, release, ..write })))
+        Ok(Ready::Write(Box::new(Write { scope: step.scope.clone(), stamp: step.stamp, ..write })))
+    }
+
+    /// What the baseline said before the run. A record that moved is back at its old key by now, in a new version.
+    async fn known_before(&self, intent: &Intent) -> Result<Option<PriorBase>> {
+        let Some(mut known) = intent.prior_base.clone() else { return Ok(None) };
+        let key = known.base.key(&intent.identity).to_owned();
+        if key != intent.key() && !intent.retire {
+            let stored = self.line.store.get_one(&key).await?;
+            known.base.version = stored.map_or(known.base.version, |stored| stored.version);
+        }
+        Ok(Some(known))
     }
 }
 

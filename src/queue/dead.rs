@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::{Placed, Task};
 use crate::error::{Error, Fault, Kind, Result};
 use crate::state::{State, item, keys};
-use crate::store::Item;
+use crate::store::{Expect, Item, StoreExt};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Letter {
@@ -36,9 +36,12 @@ pub async fn of(state: &State, wanted: &[String]) -> Result<Vec<Placed<Letter>>>
 pub async fn retry(state: &State, letters: &[Placed<Letter>]) -> Result<()> {
     let mut items = Vec::new();
     for letter in letters {
+        let dead = keys::dead(&letter.pipeline, &letter.then, &letter.identity);
+        // A newer version of the key may have taken the letter's place since it was read: then there is nothing to retry.
+        let Some(stored) = state.store().get_one(&dead).await? else { continue };
         let task = Task { attempts: 0, not_before: None, claim: None, ..letter.what.task.clone() };
         items.push(item(keys::task(&letter.pipeline, &letter.then, &letter.identity), &task)?);
-        items.push(Item::delete(keys::dead(&letter.pipeline, &letter.then, &letter.identity)));
+        items.push(Item::delete(dead).expecting(Expect::Exactly(stored.version)));
     }
     // Pairs stay together: the part size is even.
     state.commit_in_parts(items).await

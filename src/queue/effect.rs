@@ -1,23 +1,23 @@
 //! The effects themselves: an export, a web hook, a command. Each answers per task; trouble that concerns the other
 //! side as a whole hands tasks back instead of counting against them.
 
-use std::process::Stdio;
-
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 use hmac::{Hmac, KeyInit, Mac};
 use serde_json::json;
 use sha2::Sha256;
-use tokio::io::AsyncWriteExt;
 
+use super::command;
+use super::document::{self, Ready};
 use super::work::Worker;
 use super::{Effect, FollowUp, Task};
-use crate::config::{Command, StoreSpec, Webhook};
-use crate::error::{Error, Fault, Kind, Result, from_io};
+use crate::config::{StoreSpec, Webhook};
+use crate::error::{Error, Fault, Kind, Result};
 use crate::http::{self, Http};
+
 use crate::retry::Patience;
 use crate::state::journal::Change;
-use crate::store::{Access, Item, Mode, SharedStore, Stored, open};
+use crate::store::{Access, Expect, Item, Mode, Outcome, SharedStore, Stored, open};
 
 /// What became of a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,9 +36,9 @@ pub struct Effects<'a> {
 }
 
 /// Web hooks and commands under way at once: enough to be quick, few enough not to be a flood.
-const CONCURRENCY: usize = 8;
-/// How much of an answer or of a command's output is kept with a failure.
-const OUTPUT_MAX: usize = 4_000;
+pub const CONCURRENCY: usize = 8;
+/// How often an export is begun anew because somebody else changed the target meanwhile; more often is a failure.
+const EXPORTS_MAX: usize = 5;
 
 impl<'a> Effects<'a> {
     pub fn new(worker: &'a Worker, then: &'a FollowUp) -> Self {
@@ -56,10 +56,10 @@ impl<'a> Effects<'a> {
                 Err(error) => hand_all_back(tasks, &error),
             },
             Effect::Webhook(hook) => match Http::new(self.worker.clock.clone()) {
-                Ok(http) => self.each(tasks, |task| self.webhook(&http, hook, task)).await,
+                Ok(http) => self.each(tasks, |task| self.call(&http, hook, task)).await,
                 Err(error) => hand_all_back(tasks, &error),
             },
-            Effect::Command(command) => self.each(tasks, |task| self.command(command, task)).await,
+            Effect::Command(command) => self.each(tasks, |task| self.run(command, task)).await,
             Effect::Outside => hand_all_back(tasks, &Error::new(Kind::Config, "left for an outside consumer")),
         }
     }
@@ -67,7 +67,7 @@ impl<'a> Effects<'a> {
     /// Several at a time, until one finds the other side out of reach; the rest is handed back untried.
     async fn each<'t, F>(&self, tasks: &[&'t Task], act: impl Fn(&'t Task) -> F) -> Vec<Done>
     where
-        F: Future<Output = Result<()>>,
+        F: Future<Output = Done>,
     {
         let down = std::sync::OnceLock::<Fault>::new();
         let results = stream::iter(tasks).map(|task| {
@@ -77,60 +77,102 @@ impl<'a> Effects<'a> {
                 if let Some(fault) = down.get() {
                     return Done::HandedBack(fault.clone());
                 }
-                match acting.await {
-                    Ok(()) => Done::Well,
-                    Err(error) if is_out_of_reach(&error) => {
-                        Done::HandedBack(down.get_or_init(|| Fault::of(&error)).clone())
-                    }
-                    Err(error) => Done::Failed(Fault::of(&error)),
+                let done = acting.await;
+                if let Done::HandedBack(fault) = &done {
+                    down.get_or_init(|| fault.clone());
                 }
+                done
             }
         });
         results.buffered(CONCURRENCY).collect().await
     }
 
     /// Copy the values as they are now into another store. What is already so is not written again, so an export
-    /// repeated after a crash changes nothing.
+    /// repeated after a crash changes nothing. What the target holds is looked at before the values are read, and is
+    /// the condition of the write: a worker that was slow cannot put an older value over a newer one.
     async fn export(&self, spec: &StoreSpec, tasks: &[&Task]) -> Result<Vec<Done>> {
         let opened = || open::open(spec, Access::Write, self.worker.clock.clone());
         let target = self.target.get_or_try_init(opened).await?;
-        let keys: Vec<&str> = tasks.iter().map(|task| task.key.as_str()).collect();
-        let values = self.worker.store.get(&keys).await?;
-        let items: Vec<Option<Item>> = tasks.iter().zip(values).map(|(task, value)| self.exported(task, value)).collect();
-        let writes: Vec<Item> = items.iter().flatten().cloned().collect();
-        let outcomes = if writes.is_empty() { Vec::new() } else { target.write(writes, Mode::Each).await? };
-        let unreachable = !outcomes.is_empty()
-            && outcomes.iter().all(|outcome| outcome.as_ref().is_err_and(|error| error.kind() == Kind::Unavailable));
-        let mut outcomes = outcomes.into_iter();
-        let answer = |item: &Option<Item>| match item.as_ref().and_then(|_| outcomes.next()) {
-            None | Some(Ok(_)) => Done::Well,
-            Some(Err(error)) if unreachable => Done::HandedBack(Fault::of(&error)),
-            Some(Err(error)) => Done::Failed(Fault::of(&error)),
-        };
-        Ok(items.iter().map(answer).collect())
+        let mut done: Vec<Option<Done>> = vec![None; tasks.len()];
+        let mut open: Vec<usize> = (0..tasks.len()).collect();
+        for _ in 0..EXPORTS_MAX {
+            open = self.export_some(target, tasks, &open, &mut done).await?;
+            if open.is_empty() {
+                break;
+            }
+        }
+        let restless = || Fault::of(&Error::new(Kind::Conflict, "the target was changed again and again meanwhile"));
+        Ok(done.into_iter().map(|done| done.unwrap_or_else(|| Done::Failed(restless()))).collect())
     }
 
-    /// A put whose value is gone by now has nothing to export: the delete that follows takes its place.
-    fn exported(&self, task: &Task, value: Option<Stored>) -> Option<Item> {
-        let shape = &self.worker.shape;
-        match (task.change, value) {
-            (Change::Delete, _) => Some(Item::delete(shape.export_key(&task.key))),
-            (Change::Add | Change::Update, Some(stored)) => {
-                let item = Item::put(shape.export_key(&task.key), stored.value);
-                Some(match stored.fingerprint {
-                    Some(print) => item.with_fingerprint(print),
-                    None => item,
-                })
+    /// One try. Returns those whose target somebody else changed since it was looked at.
+    async fn export_some(
+        &self,
+        target: &SharedStore,
+        tasks: &[&Task],
+        open: &[usize],
+        done: &mut [Option<Done>],
+    ) -> Result<Vec<usize>> {
+        let names: Vec<String> = open.iter().map(|&at| self.worker.shape.export_key(&tasks[at].key)).collect();
+        let there = target.get(&names.iter().map(String::as_str).collect::<Vec<_>>()).await?;
+        let keys: Vec<&str> = open.iter().map(|&at| tasks[at].key.as_str()).collect();
+        let values = self.worker.store.get(&keys).await?;
+        let (mut writes, mut written) = (Vec::new(), Vec::new());
+        for (((&at, name), there), value) in open.iter().zip(names).zip(there).zip(values) {
+            let ready = if self.worker.shape.exports_body() {
+                document::ready(self.worker, tasks[at], name, value, there.as_ref()).await?
+            } else {
+                exported(tasks[at].change, name, value).map_or(Ready::Nothing, Ready::Write)
+            };
+            match ready {
+                Ready::Write(item) => {
+                    let expect = there.map_or(Expect::Absent, |there| Expect::Exactly(there.version));
+                    writes.push(item.expecting(expect));
+                    written.push(at);
+                }
+                Ready::Nothing => done[at] = Some(Done::Well),
+                Ready::Not(why) => done[at] = Some(why),
             }
-            (Change::Add | Change::Update, None) => None,
+        }
+        let outcomes = if writes.is_empty() { Vec::new() } else { target.write(writes, Mode::Each).await? };
+        let mut again = Vec::new();
+        for (at, outcome) in written.into_iter().zip(outcomes) {
+            match outcome {
+                Ok(Outcome::Conflict(_)) => again.push(at),
+                Ok(_) => done[at] = Some(Done::Well),
+                Err(error) if error.kind().is_systemic() => done[at] = Some(Done::HandedBack(Fault::of(&error))),
+                Err(error) => done[at] = Some(Done::Failed(Fault::of(&error))),
+            }
+        }
+        Ok(again)
+    }
+
+    async fn run(&self, command: &crate::config::Command, task: &Task) -> Done {
+        match self.message(task).await {
+            Ok(input) => command::run(command, task, &input).await,
+            Err(error) => Done::HandedBack(Fault::of(&error)),
         }
     }
 
-    async fn webhook(&self, http: &Http, hook: &Webhook, task: &Task) -> Result<()> {
+    /// Whatever keeps the call from being made concerns every task; whatever is answered concerns this one.
+    async fn call(&self, http: &Http, hook: &Webhook, task: &Task) -> Done {
+        let ask = match self.webhook(hook, task).await {
+            Ok(ask) => ask,
+            Err(error) => return Done::HandedBack(Fault::of(&error)),
+        };
+        // The address is not repeated: its path may be the secret.
+        match http.tell(&ask).await.map_err(|error| error.while_(format!("calling {}", hook.url))) {
+            Ok(()) => Done::Well,
+            Err(error) if is_out_of_reach(&error) => Done::HandedBack(Fault::of(&error)),
+            Err(error) => Done::Failed(Fault::of(&error)),
+        }
+    }
+
+    async fn webhook(&self, hook: &Webhook, task: &Task) -> Result<http::Ask> {
         let body = self.message(task).await?;
         let url = http::parse_url(hook.url.expose())
             .map_err(|_| Error::new(Kind::Config, format!("{} is not an address HTTP can ask", hook.url)))?;
-        let mut ask = http::Ask::get(url, hook.timeout, OUTPUT_MAX)
+        let mut ask = http::Ask::get(url, hook.timeout, 0)
             .patience(Patience { attempts_max: 1, ..Patience::REQUEST })
             .header(reqwest::header::CONTENT_TYPE, "application/json")?
             .header(IDEMPOTENCY_KEY, &self.idempotency_key(task))?;
@@ -139,43 +181,7 @@ impl<'a> Effects<'a> {
         }
         ask.method = reqwest::Method::POST;
         ask.body = Some(body);
-        // The address is not repeated: its path may be the secret.
-        http.once(&ask).await.map(drop).map_err(|error| error.while_(format!("calling {}", hook.url)))
-    }
-
-    async fn command(&self, command: &Command, task: &Task) -> Result<()> {
-        let input = self.message(task).await?;
-        let doing = || format!("running {}", command.program);
-        let mut child = tokio::process::Command::new(&command.program)
-            .args(&command.args)
-            .current_dir(&command.folder)
-            .env("TRUEUP_KEY", &task.key)
-            .env("TRUEUP_CHANGE", task.change.name())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .map_err(|error| from_io(error, doing()).remedy_is("Check that the program exists and may be run."))?;
-        let stdin = child.stdin.take();
-        let running = async {
-            if let Some(mut stdin) = stdin {
-                // A program that does not read its input is no error; its exit code decides.
-                drop(stdin.write_all(&input).await);
-            }
-            child.wait_with_output().await
-        };
-        let Ok(ended) = tokio::time::timeout(command.timeout, running).await else {
-            let message = format!("{} did not end within {:?}", command.program, command.timeout);
-            return Err(Error::new(Kind::Invalid, message).remedy_is("Make it quicker, or raise `timeout`."));
-        };
-        let ended = ended.map_err(|error| from_io(error, doing()))?;
-        if ended.status.success() {
-            return Ok(());
-        }
-        let said = tail(if ended.stderr.is_empty() { &ended.stdout } else { &ended.stderr });
-        let message = format!("{} ended with {}{said}", command.program, ended.status);
-        Err(Error::new(Kind::Invalid, message).remedy_is("Correct the command or its input, then `trueup dead retry`."))
+        Ok(ask)
     }
 
     /// What a web hook or a command is told. Small text values come along; others can be fetched by key.
@@ -218,6 +224,22 @@ fn signature(secret: &str, body: &[u8]) -> Result<String> {
     Ok(format!("sha256={}", hex::encode(mac.finalize().into_bytes())))
 }
 
+/// A put whose value is gone by now, or a delete whose key is taken again, has nothing to export: the change that
+/// made it so has a task of its own.
+fn exported(change: Change, name: String, value: Option<Stored>) -> Option<Item> {
+    match (change, value) {
+        (Change::Delete, None) => Some(Item::delete(name)),
+        (Change::Add | Change::Update, Some(stored)) => {
+            let item = Item::put(name, stored.value);
+            Some(match stored.fingerprint {
+                Some(print) => item.with_fingerprint(print),
+                None => item,
+            })
+        }
+        (Change::Delete, Some(_)) | (Change::Add | Change::Update, None) => None,
+    }
+}
+
 /// Nobody answered at all: that says nothing about this task. Any answer, even a 500, is about this task.
 fn is_out_of_reach(error: &Error) -> bool {
     error.http_status().is_none() && matches!(error.kind(), Kind::Unavailable | Kind::Throttled)
@@ -225,11 +247,4 @@ fn is_out_of_reach(error: &Error) -> bool {
 
 fn hand_all_back(tasks: &[&Task], error: &Error) -> Vec<Done> {
     tasks.iter().map(|_| Done::HandedBack(Fault::of(error))).collect()
-}
-
-/// The end of an output: that is where programs say what went wrong.
-fn tail(output: &[u8]) -> String {
-    let text = String::from_utf8_lossy(&output[output.len().saturating_sub(OUTPUT_MAX)..]);
-    let text = text.trim();
-    if text.is_empty() { String::new() } else { format!(": {text}") }
 }

@@ -3,6 +3,8 @@
 //!
 //! The states a task goes through are drawn in `docs/queue-states.md`.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -14,12 +16,17 @@ use crate::state::journal::{Change, Intent};
 use crate::state::{Pointer, State, item, keys};
 use crate::store::Item;
 
+mod command;
 pub mod dead;
+mod document;
 mod effect;
 pub mod outside;
 mod work;
 
 pub use work::{Summary, Worker};
+
+/// Web hooks and commands claimed together, in rounds of those under way at once.
+const ROUNDS: usize = 4;
 
 /// A piece of follow-up work a pipeline calls for.
 #[derive(Debug, Clone)]
@@ -54,6 +61,25 @@ impl FollowUp {
     pub fn outside() -> Self {
         FollowUp { name: "outside".into(), effect: Effect::Outside }
     }
+
+    /// Tasks claimed at a time: two state writes per this many tasks, and what a killed worker leaves behind.
+    fn batch(&self) -> usize {
+        match self.effect {
+            Effect::Export(_) | Effect::Outside => 200,
+            Effect::Webhook(_) | Effect::Command(_) => ROUNDS * effect::CONCURRENCY,
+        }
+    }
+
+    /// A claim lasts longer than the effects of a batch may take, so a live worker never loses it.
+    fn lease(&self) -> Duration {
+        const MARGIN: Duration = Duration::from_secs(15 * 60);
+        let each = match &self.effect {
+            Effect::Export(_) | Effect::Outside => Duration::ZERO,
+            Effect::Webhook(hook) => hook.timeout,
+            Effect::Command(command) => command.timeout,
+        };
+        each.saturating_mul(u32::try_from(ROUNDS).unwrap_or(1)).saturating_add(MARGIN)
+    }
 }
 
 /// What is to be done about one change.
@@ -75,7 +101,8 @@ pub struct Task {
     pub not_before: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim: Option<Claim>,
-    /// Grows with every claim: a worker that lost its claim cannot settle.
+    /// Grows with every claim: a worker that lost its claim cannot settle. It begins elsewhere for every write, so
+    /// that a token given out for an older version of the task never fits a newer one.
     #[serde(default)]
     pub fence: u64,
 }
@@ -96,7 +123,9 @@ impl Task {
 /// State items that enqueue what a landed change calls for.
 pub fn tasks(pipeline: &str, intent: &Intent, write: &Pointer, now: Timestamp) -> Result<Vec<Item>> {
     let mut items = Vec::with_capacity(2 * intent.then.len());
-    for then in intent.then.iter().filter(|_| !intent.retire) {
+    // The key a record moved away from has a task beside the one of the record itself.
+    let name = if intent.retire { format!("~moved/{}", intent.key()) } else { intent.identity.clone() };
+    for then in &intent.then {
         let task = Task {
             key: intent.key().to_owned(),
             change: intent.change,
@@ -107,12 +136,18 @@ pub fn tasks(pipeline: &str, intent: &Intent, write: &Pointer, now: Timestamp) -
             error: None,
             not_before: None,
             claim: None,
-            fence: 0,
+            fence: first_fence(write),
         };
-        items.push(item(keys::task(pipeline, then, &intent.identity), &task)?);
-        items.push(Item::delete(keys::dead(pipeline, then, &intent.identity)));
+        items.push(item(keys::task(pipeline, then, &name), &task)?);
+        items.push(Item::delete(keys::dead(pipeline, then, &name)));
     }
     Ok(items)
+}
+
+/// Far from every other write's, small enough for any JSON reader, with room for thousands of claims.
+fn first_fence(write: &Pointer) -> u64 {
+    let hash = Fingerprint::of(String::from(write.clone()).as_bytes());
+    hash.0.iter().take(5).fold(0, |number, byte| number << 8 | u64::from(*byte)) << 12
 }
 
 /// A task or dead letter with its place.

@@ -93,14 +93,20 @@ async fn find(state: &State, filter: &Filter, token: Option<u64>) -> Result<(Pla
         return Err(Error::new(Kind::NotFound, format!("{name} {message}"))
             .remedy_is("`trueup queue ls` lists what waits; `--pipeline` and `--then` tell tasks apart."));
     };
-    if token.is_some_and(|token| token != one.what.fence) {
-        return Err(Error::new(Kind::Conflict, format!("{name} was taken by somebody else since"))
-            .remedy_is("Take it again with `trueup queue take`."));
-    }
     let key = keys::task(&one.pipeline, &one.then, &one.identity);
+    // Token and condition come from one look: whoever takes it after that makes the settling fail.
     let stored = state.store().get_one(&key).await?;
-    let expect = stored.map_or(Expect::Absent, |stored| Expect::Exactly(stored.version));
-    Ok((one, expect))
+    let Some(stored) = stored else { return Err(taken_since(name)) };
+    let what: Task = crate::state::decode(&key, &stored.value)?;
+    if token.is_some_and(|token| token != what.fence) {
+        return Err(taken_since(name));
+    }
+    Ok((Placed { what, ..one }, Expect::Exactly(stored.version)))
+}
+
+fn taken_since(name: &str) -> Error {
+    Error::new(Kind::Conflict, format!("{name} was taken, replaced or settled by somebody else since"))
+        .remedy_is("Take it again with `trueup queue take`.")
 }
 
 async fn settle(state: &State, items: Vec<Item>, one: Placed<Task>) -> Result<Placed<Task>> {

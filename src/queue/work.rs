@@ -17,11 +17,6 @@ use crate::state::lock::Locks;
 use crate::state::{State, decode_line, item, keys};
 use crate::store::{Expect, Item, Mode, Outcome, Query, SharedStore, What};
 
-/// Tasks claimed at a time: two state writes per this many tasks.
-const BATCH: usize = 200;
-/// A claim lasts longer than any effect may take (see the time limits in `config`), so a live worker never loses it.
-const LEASE: Duration = Duration::from_secs(15 * 60);
-
 pub struct Worker {
     pub pipeline: String,
     pub state: State,
@@ -88,7 +83,7 @@ impl Worker {
         let effects = Effects::new(self, then);
         let mut after: Option<String> = None;
         loop {
-            let query = Query { prefix: &prefix, after: after.as_deref(), limit: BATCH, what: What::Values };
+            let query = Query { prefix: &prefix, after: after.as_deref(), limit: then.batch(), what: What::Values };
             let page = self.state.store().list(query).await?;
             after = page.items.last().map(|line| line.key.clone());
             let mut open = Vec::new();
@@ -115,7 +110,7 @@ impl Worker {
     }
 
     async fn claim(&self, then: &FollowUp, open: Vec<Claimed>, me: &str) -> Result<Vec<Claimed>> {
-        let until = self.clock.now().checked_add(LEASE).unwrap_or(Timestamp::MAX);
+        let until = self.clock.now().checked_add(then.lease()).unwrap_or(Timestamp::MAX);
         let mut claimed = Vec::with_capacity(open.len());
         let mut items = Vec::with_capacity(open.len());
         for mut one in open {

@@ -219,10 +219,10 @@ impl Replica {
     ) -> Result<()> {
         let update = format!(
             "UPDATE {} SET
-               applied_revision = CASE WHEN $4 THEN $3 ELSE applied_revision END,
+               applied_revision = CASE WHEN $4 THEN $3::bigint ELSE applied_revision END,
                base_revision = CASE WHEN $4 THEN NULL ELSE base_revision END,
-               base_next = CASE WHEN $4 THEN NULL ELSE $5 END,
-               witness_key = CASE WHEN $7 > coalesce(witness_revision, 0) THEN $6 ELSE witness_key END,
+               base_next = CASE WHEN $4 THEN NULL ELSE $5::bytea END,
+               witness_key = CASE WHEN $7::bigint > coalesce(witness_revision, 0) THEN $6::text ELSE witness_key END,
                witness_revision = greatest(witness_revision, $7), synced_at = clock_timestamp()
              WHERE prefix = $1 AND epoch = $2",
             self.tables.state

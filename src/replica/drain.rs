@@ -93,6 +93,10 @@ impl<'a> Drainer<'a> {
                     done == 0
                 }
                 Err(Trouble::Etcd(error)) => {
+                    // A round counts the attempt itself; not even getting that far is one too.
+                    if !recovered {
+                        self.count_waiting(&error).await?;
+                    }
                     failures += 1;
                     recovered = false;
                     self.replica.note("retry", error.to_string());

@@ -106,7 +106,7 @@ impl Replica {
 
     fn denied(&self, error: Error, doing: &str) -> Error {
         let error = error.while_(doing);
-        if error.kind() != Kind::Unauthorized {
+        if error.kind() != Kind::Unauthorized || !error.to_string().contains("permission denied") {
             return error;
         }
         let remedy = format!(

@@ -134,7 +134,7 @@ impl Replica {
     async fn remember_cluster(&self, session: &Session, cluster: &str, epoch: i64) -> Result<()> {
         let update =
             format!("UPDATE {} SET cluster_id = $3 WHERE prefix = $1 AND epoch = $2", self.tables.state);
-        within(STATEMENT_MAX, session.execute(&update, &[&self.prefix(), &cluster, &epoch])).await?;
+        within(STATEMENT_MAX, session.execute(&update, &[&self.prefix(), &epoch, &cluster])).await?;
         Ok(())
     }
 

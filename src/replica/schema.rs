@@ -120,7 +120,7 @@ impl Replica {
     async fn register(&self, session: &Session) -> Result<()> {
         let state = &self.tables.state;
         let overlap = format!(
-            "SELECT prefix FROM {state} WHERE prefix <> $1 AND (starts_with(prefix, $1) OR starts_with($1, prefix))"
+            "SELECT prefix FROM {state} WHERE prefix <> $1 AND (starts_with(prefix, $1) OR starts_with($1, prefix)) LIMIT 1"
         );
         let other = within(STATEMENT_MAX, session.query_opt(&overlap, &[&self.prefix()])).await?;
         if let Some(other) = other {

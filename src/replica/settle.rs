@@ -144,6 +144,12 @@ impl Drainer<'_> {
         Ok(())
     }
 
+    /// Everything queued waits for the same server.
+    pub(super) async fn count_waiting(&self, error: &Error) -> Result<()> {
+        let rows: Vec<Pending> = self.look_at_queue().await?.rows.into_rows().collect();
+        self.count_attempt(&rows, error).await
+    }
+
     /// An attempt that came to nothing. An outage is waited out; anything else ends after `max_attempts`.
     pub(super) async fn count_attempt(&self, rows: &[Pending], error: &Error) -> Result<()> {
         add(&self.replica.meters.retries, rows.len());

@@ -55,11 +55,11 @@ pub(super) struct Stagger {
 
 impl Stagger {
     /// Begin with one plain watch.
-    pub fn new(start: i64) -> (Self, Vec<Command>) {
+    pub fn new(start: i64) -> (Self, Command) {
         let mut stagger =
             Stagger { segments: VecDeque::new(), next_id: 1, length: None, width: 1, target: start };
-        let commands = vec![stagger.open(start)];
-        (stagger, commands)
+        let first = stagger.open(start);
+        (stagger, first)
     }
 
     fn open(&mut self, start: i64) -> Command {
@@ -106,7 +106,8 @@ impl Stagger {
         Some(revision)
     }
 
-    pub fn watchers(&self) -> usize {
+    #[cfg(test)]
+    fn watchers(&self) -> usize {
         self.segments.iter().filter(|segment| !segment.closed).count()
     }
 
@@ -251,9 +252,9 @@ mod tests {
 
     fn read_all(revisions: Vec<i64>, seed: u64) -> (Vec<i64>, usize) {
         let newest = *revisions.last().unwrap();
-        let (mut stagger, commands) = Stagger::new(1);
+        let (mut stagger, first) = Stagger::new(1);
         let mut server = Server { revisions, watchers: Vec::new(), seed };
-        server.obey(commands);
+        server.obey(vec![first]);
         let (mut got, mut widest) = (Vec::new(), 0);
         while let Some((id, events)) = server.round() {
             let step = stagger.receive(id, events, false, newest);

@@ -27,9 +27,8 @@ pub(super) async fn read(
     from: i64,
     batches: mpsc::Sender<Batch>,
 ) -> Result<std::convert::Infallible> {
-    let mut stream = etcd.watch().await?;
-    let (mut stagger, commands) = Stagger::new(from);
-    send(&stream, &prefix, commands).await?;
+    let (mut stagger, first) = Stagger::new(from);
+    let mut stream = etcd.watch(request_of(&prefix, first)).await?;
     loop {
         let response = match stream.responses.message().await {
             Ok(Some(response)) => response,
@@ -72,22 +71,25 @@ async fn hand_on(batches: &mpsc::Sender<Batch>, batch: Batch) -> Result<()> {
 
 async fn send(stream: &WatchStream, prefix: &str, commands: Vec<Command>) -> Result<()> {
     for command in commands {
-        let union = match command {
-            Command::Open { id, start } => RequestUnion::CreateRequest(WatchCreateRequest {
-                key: prefix.to_owned().into(),
-                range_end: range_end(prefix.as_bytes()),
-                start_revision: start,
-                progress_notify: true,
-                watch_id: id,
-                fragment: true,
-            }),
-            Command::Close { id } => RequestUnion::CancelRequest(WatchCancelRequest { watch_id: id }),
-        };
-        let request = WatchRequest { request_union: Some(union) };
-        let sent = stream.requests.send(request).await;
+        let sent = stream.requests.send(request_of(prefix, command)).await;
         sent.map_err(|_| Error::new(Kind::Unavailable, "etcd closed the watch"))?;
     }
     Ok(())
+}
+
+fn request_of(prefix: &str, command: Command) -> WatchRequest {
+    let union = match command {
+        Command::Open { id, start } => RequestUnion::CreateRequest(WatchCreateRequest {
+            key: prefix.to_owned().into(),
+            range_end: range_end(prefix.as_bytes()),
+            start_revision: start,
+            progress_notify: true,
+            watch_id: id,
+            fragment: true,
+        }),
+        Command::Close { id } => RequestUnion::CancelRequest(WatchCancelRequest { watch_id: id }),
+    };
+    WatchRequest { request_union: Some(union) }
 }
 
 /// A watcher the server ended: compaction and denial look alike but for two fields.

@@ -1,13 +1,17 @@
 //! A shape: how an entry becomes a key and a value. Pure: no I/O, no clock; the caller brings both.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 use crate::record::{Body, Entry, Fingerprint};
 
 pub mod article;
 pub mod canonical;
+pub mod policy;
 pub mod raw;
 pub mod rows;
 
@@ -79,8 +83,40 @@ pub enum Existing {
     Skip,
 }
 
+/// What a value found in the store turns out to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Recalled {
+    /// A row of this shape, and the entry it must have come from.
+    Current { identity: String, entry: Entry, fingerprint: Fingerprint, carry: Option<serde_json::Value> },
+    /// A row of an older layout: it waits for a current one to take its place, until its time is over.
+    Older { until: Timestamp },
+}
+
+/// A row of an older layout, as state remembers it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Older {
+    pub key: String,
+    pub value: String,
+    /// When it goes, matched or not.
+    pub until: String,
+}
+
+/// What is to be done about a value that is already there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reconciled {
+    /// Write this, and say something about it.
+    Write(Output, Option<String>),
+    /// What is there says the same: leave it, and remember it as ours.
+    Keep(Output),
+}
+
 pub trait Shape: Send + Sync {
     fn name(&self) -> &'static str;
+
+    /// Whether an entry is this shape's business at all; what is not is neither counted nor reported.
+    fn wants(&self, _entry: &Entry) -> bool {
+        true
+    }
 
     /// Part of every stamp: a new version renders everything again.
     fn version(&self) -> u32;
@@ -102,6 +138,52 @@ pub trait Shape: Send + Sync {
     fn render(&self, input: &Input<'_>) -> Result<Rendered>;
 
     fn absent(&self, prior: &Prior, value: Option<&[u8]>, now: Timestamp) -> Absent;
+
+    /// Something a person should know about an entry that was rendered with its body.
+    fn remark(&self, _input: &Input<'_>) -> Option<String> {
+        None
+    }
+
+    /// Whether rows found in the store can be recalled: then the first pass takes stock of it.
+    fn recalls(&self) -> bool {
+        false
+    }
+
+    /// What a value in the store is, so that a baseline can be made of it; `None` = nothing of this shape's making.
+    fn recall(&self, _key: &str, _value: &[u8], _now: Timestamp) -> Option<Recalled> {
+        None
+    }
+
+    /// The same shape, told of the rows of an older layout that wait for their current ones.
+    fn knowing(&self, _older: &[Older]) -> Option<Arc<dyn Shape>> {
+        None
+    }
+
+    /// Whether a row of an older layout waits for this identity.
+    fn awaited(&self, _identity: &str, _carry: Option<&serde_json::Value>) -> bool {
+        false
+    }
+
+    /// What is about to be written against what is there.
+    fn reconcile(&self, output: Output, _stored: &[u8], _prior: Option<&Prior>, _now: Timestamp) -> Reconciled {
+        Reconciled::Write(output, None)
+    }
+
+    /// Whether an export needs the document itself, not only the row.
+    fn exports_body(&self) -> bool {
+        false
+    }
+
+    /// Which version of its document a row speaks of; an export never puts another one beside it.
+    fn body_mark(&self, _value: &[u8]) -> Option<Fingerprint> {
+        None
+    }
+
+    /// What an export writes for a row. `body` is the document, if it waits for this export; `object` is what the
+    /// export's target holds now.
+    fn export(&self, value: &Bytes, _body: Option<&[u8]>, _object: Option<&[u8]>, _now: Timestamp) -> Result<Bytes> {
+        Ok(value.clone())
+    }
 
     /// The key an export uses for one of ours.
     fn export_key(&self, key: &str) -> String {

@@ -62,7 +62,13 @@ impl Shape for Rows {
             return Err(Error::new(Kind::Invalid, "a row is a JSON object, and this is not one"));
         }
         let fingerprint = Fingerprint::of(&value);
-        Ok(Rendered::Put(Output { key: input.identity.to_owned(), value, fingerprint, carry: None, retire: Vec::new() }))
+        Ok(Rendered::Put(Output {
+            key: input.identity.to_owned(),
+            value,
+            fingerprint,
+            carry: None,
+            retire: Vec::new(),
+        }))
     }
 
     fn absent(&self, prior: &Prior, value: Option<&[u8]>, now: Timestamp) -> Absent {
@@ -72,7 +78,9 @@ impl Shape for Rows {
         if prior.carry.as_ref().is_some_and(|carry| carry.get(MISSING_SINCE).is_some()) {
             return Absent::Keep;
         }
-        let row = value.and_then(|value| serde_json::from_slice::<Map<String, Value>>(value).ok()).unwrap_or_default();
+        let row = value
+            .and_then(|value| serde_json::from_slice::<Map<String, Value>>(value).ok())
+            .unwrap_or_default();
         Absent::Put(marked(prior, row, now))
     }
 }

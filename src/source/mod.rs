@@ -11,9 +11,11 @@ use crate::error::{Error, Result};
 use crate::record::{Body, Entry, Scope};
 
 pub mod files;
+pub mod git;
+pub mod github;
 pub mod rest;
-pub mod rss;
 pub mod globs;
+pub mod rss;
 pub mod store;
 pub mod walk;
 

@@ -56,14 +56,19 @@ impl PriorValue {
         }
     }
 
+    /// The hash of the value, without loading it.
+    pub fn sha256(&self) -> Result<Fingerprint> {
+        match self {
+            PriorValue::Text(text) => Ok(Fingerprint::of(text.as_bytes())),
+            PriorValue::Base64(text) => decoded(text).map(|value| Fingerprint::of(&value)),
+            PriorValue::Blob(hash) => Ok(*hash),
+        }
+    }
+
     pub async fn load(&self, state: &State, pipeline: &str, run: &str) -> Result<Bytes> {
         let hash = match self {
             PriorValue::Text(text) => return Ok(Bytes::from(text.clone())),
-            PriorValue::Base64(text) => {
-                return STANDARD.decode(text).map(Bytes::from).map_err(|error| {
-                    Error::new(Kind::Corrupt, "a prior value in the journal cannot be decoded").caused_by(error)
-                });
-            }
+            PriorValue::Base64(text) => return decoded(text),
             PriorValue::Blob(hash) => hash,
         };
         let stored = state.store().get_one(&keys::blob(pipeline, run, &hash.to_string())).await?;
@@ -72,6 +77,12 @@ impl PriorValue {
                 .remedy_is("Raise `journal = { keep, max }` to keep prior values longer.")
         })
     }
+}
+
+fn decoded(text: &str) -> Result<Bytes> {
+    STANDARD.decode(text).map(Bytes::from).map_err(|error| {
+        Error::new(Kind::Corrupt, "a prior value in the journal cannot be decoded").caused_by(error)
+    })
 }
 
 /// What we knew of an identity before this change.
@@ -118,6 +129,9 @@ pub struct Intent {
     /// The decision that must be recorded when this lands (an undo pins what it undid).
     #[serde(rename = "d", default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<super::held::Decision>,
+    /// A decision about the identity ends when this lands, even if only a later start finds out that it did.
+    #[serde(rename = "l", default, skip_serializing_if = "std::ops::Not::not")]
+    pub lift: bool,
 }
 
 impl Intent {

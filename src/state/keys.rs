@@ -139,6 +139,39 @@ pub fn dead(pipeline: &str, then: &str, identity: &str) -> String {
     format!("dead/{pipeline}/{then}/{identity}")
 }
 
+/// Documents that wait for their export.
+pub fn bodies(pipeline: &str) -> String {
+    format!("body/{pipeline}/")
+}
+
+pub fn body(pipeline: &str, identity: &str) -> String {
+    format!("body/{pipeline}/{identity}")
+}
+
+/// What a registry remembers of its own records.
+pub fn registry(pipeline: &str) -> String {
+    format!("registry/{pipeline}")
+}
+
+/// Queue entries and dead letters as they were last published, below `queue/` and `dead/`.
+pub fn published(pipeline: &str) -> String {
+    format!("published/{pipeline}/")
+}
+
+/// That stock was taken of the store, and when.
+pub fn stock(pipeline: &str) -> String {
+    format!("stock/{pipeline}")
+}
+
+/// Rows of an older layout that wait for a current one.
+pub fn older_rows(pipeline: &str) -> String {
+    format!("older/{pipeline}/")
+}
+
+pub fn older_row(pipeline: &str, key: &str) -> String {
+    format!("older/{pipeline}/{key}")
+}
+
 /// The part of a key below its prefix.
 pub fn below<'a>(prefix: &str, key: &'a str) -> &'a str {
     key.strip_prefix(prefix).unwrap_or(key)

@@ -78,6 +78,9 @@ pub struct Report {
     pub started: String,
     pub finished: Option<String>,
     pub cursor: Option<String>,
+    /// Where the source stands, whether the cursor could follow or not.
+    #[serde(skip)]
+    pub head: Option<String>,
     pub plan: Option<String>,
     pub groups: BTreeMap<String, Counts>,
     pub errors: Vec<Fault>,
@@ -120,6 +123,7 @@ impl Report {
             started,
             finished: None,
             cursor: None,
+            head: None,
             plan: None,
             groups: BTreeMap::new(),
             errors: Vec::new(),

@@ -1,11 +1,12 @@
 //! What is forgotten, and when: runs by age, prior values by age and size. The baseline is never forgotten.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use ulid::Ulid;
 
-use super::{State, keys};
+use super::{State, Tombstone, keys};
 use crate::error::{Error, Result};
 use crate::store::Item;
 
@@ -57,21 +58,42 @@ impl State {
 
     /// Forget prior values, a run at a time: runs older than `keep`, then the oldest until `max_bytes` are left.
     /// A run that still has an open batch is never forgotten.
-    pub async fn forget_journal(&self, pipeline: &str, keep: Duration, max_bytes: u64, now: Timestamp) -> Result<()> {
+    pub async fn forget_journal(
+        &self,
+        pipeline: &str,
+        keep: Duration,
+        max_bytes: u64,
+        now: Timestamp,
+    ) -> Result<()> {
         let prefix = keys::weights(pipeline);
         let weights = self.read_all::<u64>(&prefix).await?;
         let open = self.keys(&keys::open_batches(pipeline)).await?;
         let mut total = 0;
+        let mut forgotten = HashSet::new();
         for (key, bytes) in weights.iter().rev() {
             let run = keys::below(&prefix, key);
             total += bytes;
             let expired = older_than(run, keep, now) || total > max_bytes;
             let is_open = open.iter().any(|batch| batch.contains(run));
             if expired && !is_open {
-                self.forget_journal_of(pipeline, run).await?;
+                forgotten.insert(run.to_owned());
             }
         }
+        if forgotten.is_empty() {
+            return Ok(());
+        }
+        self.forget_tombstones(pipeline, &forgotten).await?;
+        for run in &forgotten {
+            self.forget_journal_of(pipeline, run).await?;
+        }
         Ok(())
+    }
+
+    /// A tombstone only says where the story of a deleted key is: it goes with the story.
+    async fn forget_tombstones(&self, pipeline: &str, runs: &HashSet<String>) -> Result<()> {
+        let stones = self.read_all::<Tombstone>(&keys::tombstones(pipeline)).await?;
+        let gone = stones.into_iter().filter(|(_, stone)| runs.contains(&stone.written.run));
+        self.commit_in_parts(gone.map(|(key, _)| Item::delete(key)).collect()).await
     }
 
     /// The weight goes last: while it is there, an interrupted clean-up is found again.

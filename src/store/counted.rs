@@ -107,6 +107,13 @@ impl Store for Counted {
         Ok(page)
     }
 
+    async fn survey(&self, query: Query<'_>) -> Result<Page> {
+        add(&self.lists, 1);
+        let page = self.failing(self.inner.survey(query).await)?;
+        add(&self.read, page.items.len());
+        Ok(page)
+    }
+
     async fn write(&self, items: Vec<Item>, mode: Mode) -> Result<Vec<Result<Outcome>>> {
         add(&self.writes, 1);
         let deletes: Vec<bool> = items.iter().map(|item| item.op == Op::Delete).collect();

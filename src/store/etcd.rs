@@ -6,9 +6,10 @@
 use async_trait::async_trait;
 use bytes::Bytes;
 
+use super::sift::sift;
 use super::{
-    Caps, Expect, Item, Listed, Mode, Op, Outcome, Page, Query, Store, Stored, What, check_atomic,
-    check_limits, check_lone, judge, untouched,
+    Caps, Expect, Item, Listed, Mode, Op, Outcome, Page, Query, Store, Stored, What, check_atomic, judge,
+    untouched,
 };
 use crate::error::{Error, Kind, Result};
 use crate::etcd::request::{delete, holds, key, put, unmoved};
@@ -192,18 +193,12 @@ impl EtcdStore {
         }
     }
 
-    async fn write_all(&self, items: Vec<Item>) -> Result<Vec<Result<Outcome>>> {
-        let mut refused: Vec<Result<Outcome>> =
-            items.iter().map(|item| check_limits(&CAPS, item).map(|()| Outcome::Untouched)).collect();
-        if refused.iter().any(Result::is_err) {
-            untouched(&mut refused);
-            return Ok(refused);
-        }
+    async fn write_all(&self, items: &[Item]) -> Result<Vec<Result<Outcome>>> {
         if items.is_empty() {
             return Ok(Vec::new());
         }
         let mut outcomes: Vec<Result<Outcome>> =
-            self.write_together(&items).await?.into_iter().map(Ok).collect();
+            self.write_together(items).await?.into_iter().map(Ok).collect();
         if outcomes.iter().flatten().any(|outcome| !outcome.landed()) {
             untouched(&mut outcomes);
         }
@@ -271,19 +266,12 @@ impl Store for EtcdStore {
 
     async fn write(&self, items: Vec<Item>, mode: Mode) -> Result<Vec<Result<Outcome>>> {
         check_atomic(&CAPS, items.len(), mode)?;
-        if mode == Mode::All {
-            return self.write_all(items).await;
+        let (good, refused) = sift(items, mode, &CAPS, |_| Ok(()));
+        if refused.stops(mode) {
+            return Ok(refused.untouched(good.len()));
         }
-        let mut outcomes: Vec<Option<Result<Outcome>>> = Vec::with_capacity(items.len());
-        let mut good = Vec::with_capacity(items.len());
-        for item in items {
-            match check_limits(&CAPS, &item).and_then(|()| check_lone(&item, mode)) {
-                Ok(()) => {
-                    outcomes.push(None);
-                    good.push(item);
-                }
-                Err(error) => outcomes.push(Some(Err(error))),
-            }
+        if mode == Mode::All {
+            return self.write_all(&good).await;
         }
         let mut written = Vec::with_capacity(good.len());
         for chunk in chunks(&good, EACH_MAX) {
@@ -295,8 +283,7 @@ impl Store for EtcdStore {
                 }
             }
         }
-        let mut written = written.into_iter();
-        Ok(outcomes.into_iter().filter_map(|outcome| outcome.or_else(|| written.next())).collect())
+        Ok(refused.among(written))
     }
 
     async fn check(&self) -> Result<Vec<String>> {

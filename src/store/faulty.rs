@@ -213,6 +213,10 @@ impl Store for Faulty {
         self.run(Verb::List, self.inner.list(query)).await
     }
 
+    async fn survey(&self, query: Query<'_>) -> Result<Page> {
+        self.run(Verb::List, self.inner.survey(query)).await
+    }
+
     async fn write(&self, items: Vec<Item>, mode: Mode) -> Result<Vec<Result<Outcome>>> {
         self.run(Verb::Write, self.inner.write(items, mode)).await
     }

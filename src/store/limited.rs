@@ -140,6 +140,23 @@ impl Limited {
         batches
     }
 
+    /// A page in parts the service takes.
+    async fn paged(&self, query: Query<'_>, survey: bool) -> Result<Page> {
+        let mut page = Page::default();
+        loop {
+            let limit = (query.limit - page.items.len()).min(self.profile.list_max.max(1));
+            let after = page.items.last().map(|line| line.key.as_str()).or(query.after);
+            self.turn(&[]).await;
+            let part = Query { limit, after, ..query.clone() };
+            let part = if survey { self.inner.survey(part).await? } else { self.inner.list(part).await? };
+            page.more = part.more;
+            page.items.extend(part.items);
+            if !page.more || page.items.len() >= query.limit {
+                return Ok(page);
+            }
+        }
+    }
+
     async fn send(&self, items: Vec<Item>, mode: Mode) -> Result<Vec<Result<Outcome>>> {
         self.turn(&items).await;
         self.inner.write(items, mode).await
@@ -201,18 +218,11 @@ impl Store for Limited {
     }
 
     async fn list(&self, query: Query<'_>) -> Result<Page> {
-        let mut page = Page::default();
-        loop {
-            let limit = (query.limit - page.items.len()).min(self.profile.list_max.max(1));
-            let after = page.items.last().map(|line| line.key.as_str()).or(query.after);
-            self.turn(&[]).await;
-            let part = self.inner.list(Query { after, limit, ..query.clone() }).await?;
-            page.more = part.more;
-            page.items.extend(part.items);
-            if !page.more || page.items.len() >= query.limit {
-                return Ok(page);
-            }
-        }
+        self.paged(query, false).await
+    }
+
+    async fn survey(&self, query: Query<'_>) -> Result<Page> {
+        self.paged(query, true).await
     }
 
     async fn write(&self, items: Vec<Item>, mode: Mode) -> Result<Vec<Result<Outcome>>> {

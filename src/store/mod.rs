@@ -199,6 +199,12 @@ pub trait Store: Send + Sync {
     /// to stay small in memory: `more` alone says whether anything follows.
     async fn list(&self, query: Query<'_>) -> Result<Page>;
 
+    /// As `list` with values, for whoever takes stock: a store that keeps the telling members of its values beside
+    /// the keys answers with those alone and reads no value.
+    async fn survey(&self, query: Query<'_>) -> Result<Page> {
+        self.list(Query { what: What::Values, ..query }).await
+    }
+
     /// One outcome per item, in order.
     ///
     /// `Each`: items are independent; an error beside one says its outcome is unknown or refused, the others stand.

@@ -10,9 +10,10 @@ use bytes::Bytes;
 use tokio::sync::Semaphore;
 use tokio_postgres::{Row, Transaction};
 
+use super::sift::sift;
 use super::{
     Access, Caps, Expect, Item, Listed, Mode, Op, Outcome, Page, Query, Store, Stored, What, check_atomic,
-    check_limits, check_lone, judge, untouched,
+    judge, untouched,
 };
 use crate::error::{Error, Kind, Result};
 use crate::postgres::{BULK_MAX, PostgresPlace, STATEMENT_MAX, Session, prefix_end, quoted, within};
@@ -228,9 +229,7 @@ fn expected(item: &Item) -> Option<i64> {
     }
 }
 
-fn acceptable(item: &Item, mode: Mode) -> Result<()> {
-    check_limits(&CAPS, item)?;
-    check_lone(item, mode)?;
+fn storable(item: &Item) -> Result<()> {
     if item.key.contains('\0') {
         return Err(Error::new(Kind::Invalid, "the key holds a NUL character, which PostgreSQL text cannot"));
     }
@@ -303,31 +302,19 @@ impl Store for PostgresStore {
 
     async fn write(&self, items: Vec<Item>, mode: Mode) -> Result<Vec<Result<Outcome>>> {
         check_atomic(&CAPS, items.len(), mode)?;
-        let mut outcomes: Vec<Option<Result<Outcome>>> = Vec::with_capacity(items.len());
-        let mut good = Vec::with_capacity(items.len());
-        for item in items {
-            match acceptable(&item, mode) {
-                Ok(()) => {
-                    outcomes.push(None);
-                    good.push(item);
-                }
-                Err(error) => outcomes.push(Some(Err(error))),
-            }
-        }
-        if mode == Mode::All && good.len() < outcomes.len() {
-            return Ok(outcomes.into_iter().map(|it| it.unwrap_or(Ok(Outcome::Untouched))).collect());
+        let (good, refused) = sift(items, mode, &CAPS, storable);
+        if refused.stops(mode) {
+            return Ok(refused.untouched(good.len()));
         }
         let written = match (good.is_empty(), mode) {
             (true, _) => Vec::new(),
             (false, Mode::Each) => self.rounds(&good, each).await?,
             (false, Mode::All) => self.rounds(&good, together).await?,
         };
-        let mut written = written.into_iter().map(Ok);
-        let mut all: Vec<Result<Outcome>> =
-            outcomes.into_iter().filter_map(|outcome| outcome.or_else(|| written.next())).collect();
-        if mode == Mode::All && all.iter().flatten().any(|outcome| !outcome.landed()) {
-            untouched(&mut all);
+        let mut written: Vec<Result<Outcome>> = written.into_iter().map(Ok).collect();
+        if mode == Mode::All && written.iter().flatten().any(|outcome| !outcome.landed()) {
+            untouched(&mut written);
         }
-        Ok(all)
+        Ok(refused.among(written))
     }
 }

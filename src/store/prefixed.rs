@@ -25,6 +25,19 @@ impl Prefixed {
     }
 }
 
+impl Prefixed {
+    /// A page as it looks from the outside: keys without the prefix.
+    fn outside(&self, mut page: Page, prefix: &str) -> Result<Page> {
+        for line in &mut page.items {
+            if !line.key.starts_with(&self.prefix) {
+                return Err(Error::bug(format!("{} listed {} below {prefix}", self.inner.name(), line.key)));
+            }
+            line.key.drain(..self.prefix.len());
+        }
+        Ok(page)
+    }
+}
+
 #[async_trait]
 impl Store for Prefixed {
     fn name(&self) -> &str {
@@ -45,14 +58,15 @@ impl Store for Prefixed {
     async fn list(&self, query: Query<'_>) -> Result<Page> {
         let prefix = self.inside(query.prefix);
         let after = query.after.map(|after| self.inside(after));
-        let mut page = self.inner.list(Query { prefix: &prefix, after: after.as_deref(), ..query }).await?;
-        for line in &mut page.items {
-            if !line.key.starts_with(&self.prefix) {
-                return Err(Error::bug(format!("{} listed {} below {prefix}", self.inner.name(), line.key)));
-            }
-            line.key.drain(..self.prefix.len());
-        }
-        Ok(page)
+        let page = self.inner.list(Query { prefix: &prefix, after: after.as_deref(), ..query }).await?;
+        self.outside(page, &prefix)
+    }
+
+    async fn survey(&self, query: Query<'_>) -> Result<Page> {
+        let prefix = self.inside(query.prefix);
+        let after = query.after.map(|after| self.inside(after));
+        let page = self.inner.survey(Query { prefix: &prefix, after: after.as_deref(), ..query }).await?;
+        self.outside(page, &prefix)
     }
 
     async fn write(&self, items: Vec<Item>, mode: Mode) -> Result<Vec<Result<Outcome>>> {

@@ -135,7 +135,7 @@ fn a_store_is_found_by_name_or_url_as_the_command_line_gives_it() {
     assert_eq!(error.to_string(), "there is no store `registy`; did you mean `registry`?");
     assert!(error.remedy().contains("registry"), "{}", error.remedy());
     for url in
-        ["postgres://u:hunter2@h/db", "postgre://u:hunter2@h/db", "u:hunter2@h", "s3://b?token=hunter2"]
+        ["cloudflare-kw://u:hunter2@h/db", "postgre://u:hunter2@h/db", "u:hunter2@h", "s3://b?token=hunter2"]
     {
         let error = config::store_spec(url, None).unwrap_err();
         let said = format!("{error} {error:?} {}", error.remedy());

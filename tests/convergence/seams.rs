@@ -1,9 +1,9 @@
 //! Stores that watch what passes through, break off, or show little at a time.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -113,7 +113,8 @@ impl Watched {
         for open in state.keys(&prefix).await.unwrap() {
             let (run, batch) = keys::below(&prefix, &open).split_once('/').unwrap();
             let journal = keys::journal(LINE, run, batch.parse().unwrap());
-            let intents: Vec<Intent> = state.read(&journal).await.unwrap().expect("an open batch has a journal");
+            let intents: Vec<Intent> =
+                state.read(&journal).await.unwrap().expect("an open batch has a journal");
             announced.extend(intents.iter().map(|intent| (intent.key().to_owned(), intent.bytes)));
         }
         announced

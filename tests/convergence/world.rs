@@ -172,7 +172,9 @@ impl World {
         for (key, value) in self.watched.take() {
             assert!(!self.strangers.contains_key(&key), "{key} is a stranger's");
             match value {
-                Some(value) => assert_eq!(wanted.get(&key), Some(&value), "{key} was written with what it was not"),
+                Some(value) => {
+                    assert_eq!(wanted.get(&key), Some(&value), "{key} was written with what it was not")
+                }
                 None => {
                     deletes += 1;
                     assert!(!wanted.contains_key(&key), "{key} was deleted, and the source has it");

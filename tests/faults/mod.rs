@@ -126,7 +126,10 @@ async fn every_step(make: impl AsyncFn() -> Rig, guarded: bool) {
                     let before: Vec<String> = contents(&rig.target).await.into_keys().collect();
                     let (ended, came) = troubled(&rig, trouble).await;
                     if !came {
-                        assert!(ended.unwrap().cause.is_none(), "a pass without trouble runs clean: {trouble:?}");
+                        assert!(
+                            ended.unwrap().cause.is_none(),
+                            "a pass without trouble runs clean: {trouble:?}"
+                        );
                         break;
                     }
                     steps += 1;

@@ -1,7 +1,12 @@
 //! Somebody else writes to the store too.
 
+use std::sync::Arc;
+
 use trueup::config::{Drift, Heal};
+use trueup::pipeline::Ask;
 use trueup::state::Status;
+use trueup::store::faulty::{Faulty, Mishap, Verb};
+use trueup::store::{Item, StoreExt as _};
 
 use super::rig::Rig;
 
@@ -120,4 +125,41 @@ async fn what_is_gone_on_both_sides_is_simply_forgotten() {
     rig.take_away(&["a"]).await;
     rig.ran(0, 0, 1, 1).await;
     rig.in_step().await;
+}
+
+/// A stranger writes after we looked and before we write: their change stands, and ours waits for a person.
+#[tokio::test]
+async fn a_change_that_comes_between_looking_and_writing_is_never_overwritten() {
+    let mut rig = Rig::new();
+    rig.give(&[("gone", "1"), ("old", "1")]).await;
+    rig.run().await;
+    rig.give(&[("old", "2"), ("new", "2")]).await;
+    rig.take_away(&["gone"]).await;
+    for round in [1, 2] {
+        let whole = rig.target.clone();
+        let target = Arc::new(Faulty::new(whole.clone(), rig.clock.clone()));
+        target.at_verb(Verb::Write, 1, Mishap::Hold);
+        rig.target = target.clone();
+        let (line, ask) = (rig.line().await, Ask::plain("test"));
+        let strangers = async {
+            target.until_held().await;
+            for key in if round == 1 { &["old", "new"][..] } else { &["gone"] } {
+                whole.write_one(Item::put(*key, "theirs")).await.unwrap();
+            }
+            target.release();
+        };
+        let (report, ()) = tokio::join!(line.run(&ask), strangers);
+        let counts = report.unwrap().counts;
+        let held = (counts.held_by.add, counts.held_by.update, counts.held_by.delete);
+        assert_eq!(held, if round == 1 { (1, 1, 0) } else { (1, 0, 1) }, "{counts:?}");
+        rig.target = whole;
+        if round == 1 {
+            assert_eq!(rig.value("old").await.as_deref(), Some("theirs"));
+            rig.give(&[("gone", "again")]).await;
+            rig.run().await;
+            rig.take_away(&["gone"]).await;
+        }
+    }
+    assert_eq!(rig.value("new").await.as_deref(), Some("theirs"));
+    assert_eq!(rig.value("gone").await.as_deref(), Some("theirs"));
 }

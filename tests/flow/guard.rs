@@ -18,7 +18,10 @@ async fn a_mass_delete_is_held_whole_and_the_rest_goes_on() {
     assert_eq!((report.status, report.exit_code()), (Status::Held, 4));
     assert_eq!((report.counts.held, report.counts.held_by.delete), (7, 7));
     assert_eq!(rig.value("k00").await.as_deref(), Some("x"), "held, not deleted");
-    assert_eq!((rig.value("k10").await.as_deref(), rig.value("new").await.as_deref()), (Some("changed"), Some("y")));
+    assert_eq!(
+        (rig.value("k10").await.as_deref(), rig.value("new").await.as_deref()),
+        (Some("changed"), Some("y"))
+    );
     rig.at_rest().await;
 }
 

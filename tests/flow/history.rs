@@ -7,8 +7,8 @@ use trueup::config::Journal;
 use trueup::error::Kind;
 use trueup::pipeline::Ask;
 use trueup::state::{Report, Status, keys};
-use trueup::store::faulty::{Faulty, Mishap, Verb};
 use trueup::store::SharedStore;
+use trueup::store::faulty::{Faulty, Mishap, Verb};
 
 use super::rig::{LINE, Rig};
 
@@ -155,5 +155,21 @@ async fn the_journal_of_a_run_that_was_cut_off_is_forgotten_too() {
     rig.run().await;
     let kept = journal(&rig).await;
     assert!(!kept.iter().any(|key| key.contains(&cut)), "{kept:?}");
+    rig.in_step().await;
+}
+
+/// Every key that was ever deleted left a record behind, for good.
+#[tokio::test]
+async fn what_is_left_of_a_deleted_key_is_forgotten_with_its_story() {
+    let rig = Rig::new();
+    rig.give_many(3, "x").await;
+    rig.run().await;
+    rig.take_away(&["k00", "k01"]).await;
+    rig.run().await;
+    let stones = async || rig.state().await.keys(&keys::tombstones(LINE)).await.unwrap().len();
+    assert_eq!(stones().await, 2);
+    rig.clock.advance(Duration::from_secs(90 * 24 * 3600));
+    rig.run().await;
+    assert_eq!(stones().await, 0);
     rig.in_step().await;
 }

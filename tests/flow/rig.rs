@@ -9,6 +9,7 @@ use trueup::clock::TestClock;
 use trueup::config::{Drift, Guard, Journal, Limit};
 use trueup::error::Result;
 use trueup::pipeline::{Ask, Pipeline};
+use trueup::queue::FollowUp;
 use trueup::record::Fingerprint;
 use trueup::shape::Shape;
 use trueup::shape::raw::Raw;
@@ -39,6 +40,7 @@ pub struct Rig {
     pub batch: Option<usize>,
     pub keep_runs: Duration,
     pub journal: Journal,
+    pub then: Vec<FollowUp>,
 }
 
 /// Lets every change through.
@@ -68,6 +70,7 @@ impl Rig {
             batch: None,
             keep_runs: Duration::from_secs(30 * 24 * 3600),
             journal: Journal::default(),
+            then: Vec::new(),
         }
     }
 
@@ -94,7 +97,9 @@ impl Rig {
             concurrency: 4,
             keep_runs: self.keep_runs,
             journal: self.journal,
-            then: Vec::new(),
+            then: self.then.clone(),
+            baseline: None,
+            epilogue: None,
         }
     }
 
@@ -188,7 +193,11 @@ impl Rig {
         assert_ne!(report.status, Status::Running, "a run that ended says how");
         assert!(report.cause.is_some() || counts.add_up(), "counts add up: {report:#?}");
         let clean = counts.failed + counts.unproven + counts.held == 0 && report.cause.is_none();
-        assert_eq!(report.status == Status::Ok, clean, "ok is said when all is well, and only then: {report:#?}");
+        assert_eq!(
+            report.status == Status::Ok,
+            clean,
+            "ok is said when all is well, and only then: {report:#?}"
+        );
         let by_kind = &counts.held_by;
         assert_eq!(counts.held, by_kind.add + by_kind.update + by_kind.delete);
         let summed: u64 = report.groups.values().map(|group| group.scanned).sum();

@@ -150,7 +150,12 @@ async fn what_is_held_is_counted_once_even_if_its_scope_broke_after_it_was_seen(
 #[tokio::test]
 async fn a_cursor_stays_where_an_item_failed() {
     let (script, rig) = scripted();
-    script.say(&[Seen("a", "s", "1"), Say::Bad("b", "s"), Complete("s", Some("c1")), Complete("t", Some("c2"))]);
+    script.say(&[
+        Seen("a", "s", "1"),
+        Say::Bad("b", "s"),
+        Complete("s", Some("c1")),
+        Complete("t", Some("c2")),
+    ]);
     let report = rig.run().await;
     assert_eq!((report.status, report.counts.failed, report.counts.added), (Status::Partial, 1, 1));
     rig.run().await;

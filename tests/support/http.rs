@@ -12,6 +12,7 @@ pub struct Request {
     pub path: String,
     /// Names in lower case.
     pub headers: BTreeMap<String, String>,
+    pub body: Vec<u8>,
 }
 
 #[derive(Debug, Clone)]
@@ -188,10 +189,14 @@ fn read_request(from: &mut impl BufRead) -> std::io::Result<Request> {
     loop {
         let mut line = String::new();
         if from.read_line(&mut line)? == 0 || line.trim().is_empty() {
-            return Ok(Request { path, headers });
+            break;
         }
         if let Some((name, value)) = line.split_once(':') {
             headers.insert(name.trim().to_ascii_lowercase(), value.trim().to_owned());
         }
     }
+    let length = headers.get("content-length").and_then(|length| length.parse().ok());
+    let mut body = vec![0; length.unwrap_or(0)];
+    from.read_exact(&mut body)?;
+    Ok(Request { path, headers, body })
 }

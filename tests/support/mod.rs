@@ -11,6 +11,9 @@ pub mod etcd;
 pub mod http;
 pub mod leash;
 pub mod postgres;
+pub mod proxy;
+pub mod s3;
+#[cfg(test)]
 mod tests;
 
 pub use etcd::Etcd;
@@ -53,4 +56,18 @@ pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-pub mod s3;
+/// What a running system is given to show an effect: its own waits end within seconds.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Look at a condition until it holds; `false` when the deadline passes first.
+#[allow(clippy::disallowed_methods)] // as above
+pub async fn eventually(mut condition: impl AsyncFnMut() -> bool) -> bool {
+    let started = std::time::Instant::now();
+    while !condition().await {
+        if started.elapsed() > PATIENCE {
+            return false;
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    true
+}

@@ -23,7 +23,8 @@ const KINDS: [(&str, ColumnKind); 7] = [
     ("ms_date", ColumnKind::MsDate),
     ("json", ColumnKind::Json),
 ];
-const EXPECTED: &str = "a type: text, integer, real, boolean, timestamp, ms_date or json, with `?` when it may be absent";
+const EXPECTED: &str =
+    "a type: text, integer, real, boolean, timestamp, ms_date or json, with `?` when it may be absent";
 
 /// Names of tables and columns: the same in every database, without quotes.
 pub fn is_sql_name(name: &str) -> bool {
@@ -40,13 +41,23 @@ pub fn read(name: &str, field: &Field<'_>) -> Option<ColumnSpec> {
         return None;
     }
     if RESERVED.contains(&name) {
-        field.wrong_with(format!("every table has a column `{name}` of its own"), "give it another name and `path = \"…\"`");
+        field.wrong_with(
+            format!("every table has a column `{name}` of its own"),
+            "give it another name and `path = \"…\"`",
+        );
         return None;
     }
     if let Some(text) = field.as_text() {
         let (word, optional) = text.strip_suffix('?').map_or((text, false), |word| (word, true));
         let kind = kind(field, word)?;
-        return Some(ColumnSpec { name: name.to_owned(), path: JsonPath::parse(name), kind, optional, index: None, parent: None });
+        return Some(ColumnSpec {
+            name: name.to_owned(),
+            path: JsonPath::parse(name),
+            kind,
+            optional,
+            index: None,
+            parent: None,
+        });
     }
     table(name, field)
 }
@@ -73,14 +84,24 @@ fn table(name: &str, field: &Field<'_>) -> Option<ColumnSpec> {
             return None;
         }
     };
-    let text = |key, expected: &str| reader.take(key).and_then(|field| field.text(expected).map(str::to_owned));
+    let text =
+        |key, expected: &str| reader.take(key).and_then(|field| field.text(expected).map(str::to_owned));
     let index = match reader.take("index") {
-        Some(field) => Some(field.text("the name of an index").filter(|name| is_sql_name(name) || field.unexpected::<()>("a name of a-z, 0-9 and `_`").is_some())?.to_owned()),
+        Some(field) => Some(
+            field
+                .text("the name of an index")
+                .filter(|name| {
+                    is_sql_name(name) || field.unexpected::<()>("a name of a-z, 0-9 and `_`").is_some()
+                })?
+                .to_owned(),
+        ),
         None => None,
     };
     Some(ColumnSpec {
         name: name.to_owned(),
-        path: JsonPath::parse(&text("path", "a path such as \"author.name\"").unwrap_or_else(|| name.to_owned())),
+        path: JsonPath::parse(
+            &text("path", "a path such as \"author.name\"").unwrap_or_else(|| name.to_owned()),
+        ),
         kind,
         optional: marked || reader.take("optional").and_then(|field| field.boolean()).unwrap_or(false),
         index,
@@ -107,7 +128,10 @@ fn enumeration(field: &Field<'_>, unknown: Option<&Field<'_>>) -> Option<ColumnK
         return field.unexpected(WORDS);
     }
     let unknown = match unknown {
-        Some(field) => field.text("a word with {n}").filter(|text| text.contains(NUMBER)).or_else(|| field.unexpected("a word with {n} in it"))?,
+        Some(field) => field
+            .text("a word with {n}")
+            .filter(|text| text.contains(NUMBER))
+            .or_else(|| field.unexpected("a word with {n} in it"))?,
         None => UNKNOWN,
     };
     Some(ColumnKind::Enum { names, unknown: unknown.to_owned() })

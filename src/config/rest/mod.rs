@@ -14,8 +14,8 @@ use crate::secret::SecretRef;
 mod column;
 mod read;
 
-pub use read::{AUTH_KEYS, PAGINATION_KEYS, RECIPE_KEYS, RESOURCE_KEYS, REST_KEYS, VERSION_KEYS, read};
 pub use column::COLUMN_KEYS;
+pub use read::{AUTH_KEYS, PAGINATION_KEYS, RECIPE_KEYS, RESOURCE_KEYS, REST_KEYS, VERSION_KEYS, read};
 
 /// Requests at the same time: polite to a public server, and enough to hide its distance.
 pub const CONCURRENCY: usize = 4;
@@ -88,9 +88,19 @@ pub enum Part {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Pagination {
     None,
-    Page { param: String, first: u64, size: Option<Size> },
-    Offset { param: String, size: Size },
-    Cursor { field: JsonPath, param: String },
+    Page {
+        param: String,
+        first: u64,
+        size: Option<Size>,
+    },
+    Offset {
+        param: String,
+        size: Size,
+    },
+    Cursor {
+        field: JsonPath,
+        param: String,
+    },
     /// `Link: <…>; rel="next"`
     Link,
 }
@@ -140,7 +150,10 @@ pub enum ColumnKind {
     /// `/Date(1761256800000+0200)/`: milliseconds since 1970 in UTC; the offset is for display only.
     MsDate,
     /// Numbers that stand for words; `unknown` has a place `{n}` for a number that stands for none.
-    Enum { names: BTreeMap<i64, String>, unknown: String },
+    Enum {
+        names: BTreeMap<i64, String>,
+        unknown: String,
+    },
     Json,
 }
 

@@ -14,17 +14,35 @@ use super::super::source::Around;
 use super::super::values;
 use super::column::{self, is_sql_name};
 use super::{
-    ATTEMPTS, AnswerVersion, Auth, ColumnKind, ColumnSpec, JsonPath, Pagination, Part, ResourceSpec, RestSpec, Size, TIMEOUT,
-    TableSpec,
+    ATTEMPTS, AnswerVersion, Auth, ColumnKind, ColumnSpec, JsonPath, Pagination, Part, ResourceSpec,
+    RestSpec, Size, TIMEOUT, TableSpec,
 };
 
 pub const REST_KEYS: Keys = &["rest"];
 pub const RECIPE_KEYS: Keys = &[
-    "base", "resources", "strip", "auth", "pagination", "version", "attempts", "timeout", "delay", "concurrency", "batch",
+    "base",
+    "resources",
+    "strip",
+    "auth",
+    "pagination",
+    "version",
+    "attempts",
+    "timeout",
+    "delay",
+    "concurrency",
+    "batch",
 ];
 pub const RESOURCE_KEYS: Keys = &["name", "path", "each", "items", "key", "columns", "pagination"];
-pub const AUTH_KEYS: Keys =
-    &["bearer_env", "bearer_file", "header", "value_env", "value_file", "user", "password_env", "password_file"];
+pub const AUTH_KEYS: Keys = &[
+    "bearer_env",
+    "bearer_file",
+    "header",
+    "value_env",
+    "value_file",
+    "user",
+    "password_env",
+    "password_file",
+];
 pub const PAGINATION_KEYS: Keys = &["page", "first", "offset", "size", "per", "cursor", "param"];
 pub const VERSION_KEYS: Keys = &["field", "known"];
 
@@ -67,7 +85,9 @@ fn text_of(path: &Path, written: &str) -> Result<String, String> {
     let facts = match std::fs::metadata(path) {
         Ok(facts) => facts,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return super::super::recipe::shipped(written).map(str::to_owned).ok_or_else(|| "there is no such file".to_owned());
+            return super::super::recipe::shipped(written)
+                .map(str::to_owned)
+                .ok_or_else(|| "there is no such file".to_owned());
         }
         Err(error) => return Err(error.to_string()),
     };
@@ -89,7 +109,8 @@ fn recipe(field: &Field<'_>, base: &Base) -> Option<RestSpec> {
         Some(field) => pagination(&field)?,
         None => Pagination::None,
     };
-    let list = reader.require("resources", "a list of resources: [[resources]]")?.list("a list of resources")?;
+    let list =
+        reader.require("resources", "a list of resources: [[resources]]")?.list("a list of resources")?;
     let mut resources: Vec<ResourceSpec> = Vec::with_capacity(list.len());
     for field in list {
         let one = resource(&field, &resources, &pagination)?;
@@ -141,8 +162,13 @@ fn auth(field: &Field<'_>, base: &Base) -> Option<Auth> {
 fn version(field: &Field<'_>) -> Option<AnswerVersion> {
     let reader = field.table(VERSION_KEYS, "a table such as { field = \"version\", known = \"1.6\" }")?;
     Some(AnswerVersion {
-        field: JsonPath::parse(reader.require("field", "the field of the answer")?.text("the field of the answer")?),
-        known: reader.require("known", "a version such as \"1.6\"")?.text("a version such as \"1.6\"")?.to_owned(),
+        field: JsonPath::parse(
+            reader.require("field", "the field of the answer")?.text("the field of the answer")?,
+        ),
+        known: reader
+            .require("known", "a version such as \"1.6\"")?
+            .text("a version such as \"1.6\"")?
+            .to_owned(),
     })
 }
 
@@ -155,7 +181,8 @@ fn pagination(field: &Field<'_>) -> Option<Pagination> {
         None => {}
     }
     let reader = field.table(PAGINATION_KEYS, EXPECTED)?;
-    let text = |key| reader.take(key).and_then(|field| field.text("the name of a parameter").map(str::to_owned));
+    let text =
+        |key| reader.take(key).and_then(|field| field.text("the name of a parameter").map(str::to_owned));
     let whole = |key| reader.take(key).and_then(|field| field.integer(0..=i64::MAX));
     let size = match (text("size"), whole("per").filter(|per| *per > 0)) {
         (Some(param), Some(per)) => Some(Size { param, per }),
@@ -166,13 +193,17 @@ fn pagination(field: &Field<'_>) -> Option<Pagination> {
         }
     };
     match (text("page"), text("offset"), text("cursor")) {
-        (Some(param), None, None) => Some(Pagination::Page { param, first: whole("first").unwrap_or(1), size }),
+        (Some(param), None, None) => {
+            Some(Pagination::Page { param, first: whole("first").unwrap_or(1), size })
+        }
         (None, Some(param), None) => match size {
             Some(size) => Some(Pagination::Offset { param, size }),
             None => field.unexpected("`size` and `per` beside `offset`"),
         },
         (None, None, Some(path)) => {
-            let param = reader.require("param", "the parameter that takes the cursor")?.text("the name of a parameter")?;
+            let param = reader
+                .require("param", "the parameter that takes the cursor")?
+                .text("the name of a parameter")?;
             Some(Pagination::Cursor { field: JsonPath::parse(&path), param: param.to_owned() })
         }
         _ => field.unexpected(EXPECTED),
@@ -184,7 +215,8 @@ fn resource(field: &Field<'_>, earlier: &[ResourceSpec], usual: &Pagination) -> 
     let name_field = reader.require("name", "the name of the table")?;
     let name = name_field.text("the name of the table")?;
     let taken = earlier.iter().any(|other| other.table.name == name);
-    if !is_sql_name(name) || taken || name == CACHE || name.starts_with("sqlite_") || name.starts_with("pg_") {
+    if !is_sql_name(name) || taken || name == CACHE || name.starts_with("sqlite_") || name.starts_with("pg_")
+    {
         let note = "a-z, 0-9 and `_`; once; and not a name the database or trueup uses";
         name_field.wrong_with(format!("a resource cannot be called `{}`", repeated(name)), note);
         return None;
@@ -206,7 +238,9 @@ fn resource(field: &Field<'_>, earlier: &[ResourceSpec], usual: &Pagination) -> 
         path,
         parent,
         each: reader.take("each").map(|field| each(&field)).unwrap_or_default(),
-        items: JsonPath::parse(reader.take("items").and_then(|field| field.text("the list in the answer")).unwrap_or_default()),
+        items: JsonPath::parse(
+            reader.take("items").and_then(|field| field.text("the list in the answer")).unwrap_or_default(),
+        ),
         pagination: match reader.take("pagination") {
             Some(field) => pagination(&field)?,
             None => usual.clone(),
@@ -260,7 +294,9 @@ fn template(field: &Field<'_>, earlier: &[ResourceSpec]) -> Option<(Vec<Part>, O
 }
 
 fn check_key(field: &Field<'_>, table: &TableSpec) -> Option<()> {
-    let fits = |column: &ColumnSpec| !column.optional && matches!(column.kind, ColumnKind::Text | ColumnKind::Integer);
+    let fits = |column: &ColumnSpec| {
+        !column.optional && matches!(column.kind, ColumnKind::Text | ColumnKind::Integer)
+    };
     let good = |name: &String| table.column(name).is_some_and(fits);
     if table.key.is_empty() || !table.key.iter().all(good) {
         return field.unexpected("columns that are text or integer and always there");
@@ -268,12 +304,20 @@ fn check_key(field: &Field<'_>, table: &TableSpec) -> Option<()> {
     Some(())
 }
 
-fn check_columns(field: &Field<'_>, table: &TableSpec, earlier: &[ResourceSpec], parent: Option<usize>) -> Option<()> {
+fn check_columns(
+    field: &Field<'_>,
+    table: &TableSpec,
+    earlier: &[ResourceSpec],
+    parent: Option<usize>,
+) -> Option<()> {
     for column in &table.columns {
         if let Some(wanted) = &column.parent
-            && !parent.is_some_and(|at| earlier[at].table.column(wanted).is_some())
+            && parent.is_none_or(|at| earlier[at].table.column(wanted).is_none())
         {
-            field.wrong(format!("`{}` is filled from `{wanted}` of the parent, which has no such column", column.name));
+            field.wrong(format!(
+                "`{}` is filled from `{wanted}` of the parent, which has no such column",
+                column.name
+            ));
             return None;
         }
         let others = earlier.iter().flat_map(|other| &other.table.columns).chain(&table.columns);

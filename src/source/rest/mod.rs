@@ -69,7 +69,8 @@ struct Api {
 
 impl Rest {
     pub fn new(spec: &RestSpec, concurrency: usize, clock: SharedClock) -> Result<Self> {
-        let pickers = spec.resources.iter().map(|resource| Picker::new(&resource.table, &spec.strip)).collect();
+        let pickers =
+            spec.resources.iter().map(|resource| Picker::new(&resource.table, &spec.strip)).collect();
         let api = Api {
             http: Http::new(clock.clone())?,
             headers: headers(spec)?,
@@ -86,8 +87,14 @@ impl Rest {
 
     /// One resource for every parent, several scopes at a time, told in the order of the parents. What its own
     /// children hang from comes back.
-    async fn stage(&self, resource: usize, parents: Vec<Option<Parent>>, out: &mut Sink) -> Result<Vec<Option<Parent>>> {
-        let mut telling = Telling { api: &self.api, resource, seen: HashSet::new(), children: Vec::new(), nameless: false };
+    async fn stage(
+        &self,
+        resource: usize,
+        parents: Vec<Option<Parent>>,
+        out: &mut Sink,
+    ) -> Result<Vec<Option<Parent>>> {
+        let mut telling =
+            Telling { api: &self.api, resource, seen: HashSet::new(), children: Vec::new(), nameless: false };
         let mut waiting = parents.into_iter();
         let mut open = VecDeque::new();
         // Scopes end with their set: nothing goes on asking after an error here.
@@ -97,7 +104,12 @@ impl Rest {
                 let Some(parent) = waiting.next() else { break };
                 let (sender, messages) = mpsc::channel(PAGES_AHEAD);
                 let scope = telling.scope(parent.as_ref());
-                scopes.spawn(scope::read(self.api.clone(), Which { resource, parent }, out.stop_flag(), sender));
+                scopes.spawn(scope::read(
+                    self.api.clone(),
+                    Which { resource, parent },
+                    out.stop_flag(),
+                    sender,
+                ));
                 open.push_back((scope, messages));
             }
             let Some((scope, mut messages)) = open.pop_front() else { break };
@@ -142,8 +154,9 @@ fn headers(spec: &RestSpec) -> Result<HeaderMap> {
             (header::AUTHORIZATION, format!("Basic {}", STANDARD.encode(pair)))
         }
     };
-    let mut value = HeaderValue::from_str(&value)
-        .map_err(|_| Error::new(Kind::Config, format!("the secret for {name} holds characters HTTP forbids")))?;
+    let mut value = HeaderValue::from_str(&value).map_err(|_| {
+        Error::new(Kind::Config, format!("the secret for {name} holds characters HTTP forbids"))
+    })?;
     value.set_sensitive(true);
     headers.insert(name, value);
     Ok(headers)
@@ -172,7 +185,8 @@ impl Api {
         let major = |version: &str| version.split('.').next().unwrap_or_default().to_owned();
         if major(&found) != major(&wanted.known) {
             let message = format!("the API says {} {found}, the recipe knows {}", wanted.field, wanted.known);
-            return Err(Error::new(Kind::Invalid, message).remedy_is("Compare the recipe with the new version of the API."));
+            return Err(Error::new(Kind::Invalid, message)
+                .remedy_is("Compare the recipe with the new version of the API."));
         }
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
         notes.insert(format!("the API says {} {found}, the recipe knows {}", wanted.field, wanted.known), 1);
@@ -202,7 +216,12 @@ impl Telling<'_> {
         }
     }
 
-    async fn scope_of(&mut self, scope: &Scope, messages: &mut mpsc::Receiver<Message>, out: &mut Sink) -> Result<()> {
+    async fn scope_of(
+        &mut self,
+        scope: &Scope,
+        messages: &mut mpsc::Receiver<Message>,
+        out: &mut Sink,
+    ) -> Result<()> {
         self.nameless = false;
         let mut position = 0;
         loop {
@@ -214,7 +233,9 @@ impl Telling<'_> {
                         self.item(scope, position, item, out).await?;
                     }
                 }
-                Some(Message::End(Ok(()))) if self.nameless => return out.send(Event::Window(scope.clone(), None)).await,
+                Some(Message::End(Ok(()))) if self.nameless => {
+                    return out.send(Event::Window(scope.clone(), None)).await;
+                }
                 Some(Message::End(Ok(()))) => return out.send(Event::Complete(scope.clone(), None)).await,
                 Some(Message::End(Err(error))) => return out.send(Event::Broken(scope.clone(), error)).await,
             }
@@ -229,7 +250,9 @@ impl Telling<'_> {
                 self.nameless = true;
                 return out.send(bad(format!("{scope}#{position}"), error)).await;
             }
-            Item::Bad { external_id: Some(id), error, lent } => (id.clone(), lent, bad(format!("{table}/{id}"), error)),
+            Item::Bad { external_id: Some(id), error, lent } => {
+                (id.clone(), lent, bad(format!("{table}/{id}"), error))
+            }
             Item::Row { external_id, bytes, print, lent } => {
                 let mut entry = Entry::new(format!("{table}/{external_id}"), scope, print.to_string());
                 entry.size = Some(bytes.len() as u64);
@@ -238,7 +261,8 @@ impl Telling<'_> {
             }
         };
         if self.seen.contains(&id) {
-            let error = Error::new(Kind::Invalid, format!("{table}/{id} was listed already; the first one counts"));
+            let error =
+                Error::new(Kind::Invalid, format!("{table}/{id} was listed already; the first one counts"));
             return out.send(bad(format!("{table}/{id}#{position}"), error)).await;
         }
         self.seen.insert(id.clone());
@@ -296,7 +320,8 @@ impl Source for Rest {
 
     async fn open(&self, entry: &Entry) -> Result<Body> {
         let bytes = entry.inline.clone();
-        let bytes = bytes.ok_or_else(|| Error::bug(format!("{} lost the row its listing brought", entry.id)))?;
+        let bytes =
+            bytes.ok_or_else(|| Error::bug(format!("{} lost the row its listing brought", entry.id)))?;
         Ok(Body { bytes, version: entry.version.clone() })
     }
 

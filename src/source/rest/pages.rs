@@ -49,7 +49,9 @@ pub fn next(pagination: &Pagination, turned: &Turned<'_>) -> Result<Option<Url>>
             Some(Value::String(cursor)) => Some(with_param(turned.url, param, cursor)),
             Some(Value::Number(cursor)) => Some(with_param(turned.url, param, &cursor.to_string())),
             Some(_) => {
-                let message = format!("`{field}` should be the cursor of the next page and is neither text nor a number");
+                let message = format!(
+                    "`{field}` should be the cursor of the next page and is neither text nor a number"
+                );
                 return Err(Error::new(Kind::Invalid, message));
             }
         },
@@ -62,9 +64,9 @@ pub fn next(pagination: &Pagination, turned: &Turned<'_>) -> Result<Option<Url>>
 
 /// A link may lead to another page, never to another server: our credentials are for this one.
 fn linked(from: &Url, target: &str) -> Result<Url> {
-    let url = from.join(target).map_err(|error| {
-        Error::new(Kind::Invalid, "the link to the next page is no URL").caused_by(error)
-    })?;
+    let url = from
+        .join(target)
+        .map_err(|error| Error::new(Kind::Invalid, "the link to the next page is no URL").caused_by(error))?;
     if url.origin() != from.origin() {
         return Err(Error::new(Kind::Invalid, "the link to the next page leads to another server"));
     }
@@ -82,7 +84,8 @@ fn rel_next(header: &str) -> Option<&str> {
         let is_next = after[..end].split([';', ',']).any(|param| {
             let (name, value) = param.split_once('=').unwrap_or((param, ""));
             let words = value.trim().trim_matches('"');
-            name.trim().eq_ignore_ascii_case("rel") && words.split_whitespace().any(|word| word.eq_ignore_ascii_case("next"))
+            name.trim().eq_ignore_ascii_case("rel")
+                && words.split_whitespace().any(|word| word.eq_ignore_ascii_case("next"))
         });
         if is_next {
             return Some(target);
@@ -101,8 +104,11 @@ fn with_size(url: Url, size: Option<&Size>) -> Url {
 
 /// The address with one parameter set, whatever it was.
 pub fn with_param(url: &Url, name: &str, value: &str) -> Url {
-    let others: Vec<(String, String)> =
-        url.query_pairs().filter(|(key, _)| key != name).map(|(key, value)| (key.into_owned(), value.into_owned())).collect();
+    let others: Vec<(String, String)> = url
+        .query_pairs()
+        .filter(|(key, _)| key != name)
+        .map(|(key, value)| (key.into_owned(), value.into_owned()))
+        .collect();
     let mut url = url.clone();
     url.query_pairs_mut().clear().extend_pairs(others).append_pair(name, value);
     url
@@ -119,7 +125,12 @@ mod tests {
         Size { param: "per".into(), per: 2 }
     }
 
-    fn follow(pagination: &Pagination, items: usize, answer: &Value, link: Option<&str>) -> Result<Option<String>> {
+    fn follow(
+        pagination: &Pagination,
+        items: usize,
+        answer: &Value,
+        link: Option<&str>,
+    ) -> Result<Option<String>> {
         let url = first(pagination, Url::parse("http://h/list?a=b").unwrap());
         let turned = Turned { url: &url, pages: 1, items, answer, link };
         Ok(next(pagination, &turned)?.map(Url::into))
@@ -147,7 +158,11 @@ mod tests {
             (&Pagination::Link, 9, &none, Some("<http://h/x>; rel=prev"), None),
             (&Pagination::Link, 9, &none, None, None),
         ] {
-            assert_eq!(follow(pagination, items, answer, link).unwrap().as_deref(), expected, "{pagination:?}");
+            assert_eq!(
+                follow(pagination, items, answer, link).unwrap().as_deref(),
+                expected,
+                "{pagination:?}"
+            );
         }
     }
 

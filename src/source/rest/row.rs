@@ -51,8 +51,12 @@ impl Picker {
         for name in &self.table.key {
             let column = self.table.column(name).ok_or_else(|| Error::bug("a key without its column"))?;
             let part = match self.find(column, item, lent) {
-                Some(Value::String(text)) if column.kind == ColumnKind::Text && !text.is_empty() => text.clone(),
-                Some(value @ Value::Number(_)) if column.kind == ColumnKind::Integer => whole(value).map_err(|why| misfit(column, why))?.to_string(),
+                Some(Value::String(text)) if column.kind == ColumnKind::Text && !text.is_empty() => {
+                    text.clone()
+                }
+                Some(value @ Value::Number(_)) if column.kind == ColumnKind::Integer => {
+                    whole(value).map_err(|why| misfit(column, why))?.to_string()
+                }
                 Some(other) => return Err(misfit(column, format!("{} is no key", shown(other)))),
                 None => return Err(misfit(column, "it names the item, and is missing".to_owned())),
             };
@@ -92,7 +96,9 @@ impl Picker {
     /// What a child may refer to: text and integer columns as they are in the item.
     pub fn lend(&self, item: &Value, lent: &Lent, wanted: &[String]) -> Lent {
         let columns = wanted.iter().filter_map(|name| self.table.column(name));
-        columns.filter_map(|column| Some((column.name.clone(), self.find(column, item, lent)?.clone()))).collect()
+        columns
+            .filter_map(|column| Some((column.name.clone(), self.find(column, item, lent)?.clone())))
+            .collect()
     }
 
     /// The value of a column; null is the same as nothing, and so is what is stripped.
@@ -203,16 +209,23 @@ fn timestamp(text: &str) -> Result<String, String> {
 /// `/Date(1761256800000+0200)/`: the milliseconds are UTC already.
 fn ms_date(text: &str) -> Result<String, String> {
     let wrong = || format!("{text:?} is no date such as /Date(1761256800000+0200)/");
-    let inner = text.trim().strip_prefix("/Date(").and_then(|rest| rest.strip_suffix(")/")).ok_or_else(wrong)?;
+    let inner =
+        text.trim().strip_prefix("/Date(").and_then(|rest| rest.strip_suffix(")/")).ok_or_else(wrong)?;
     let sign_at = inner.char_indices().skip(1).find(|(_, c)| matches!(c, '+' | '-')).map(|(at, _)| at);
     let (ms, offset) = inner.split_at(sign_at.unwrap_or(inner.len()));
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    if !offset.is_empty() && !(offset.len() == 5 && digits(&offset[1..])) || !digits(ms.strip_prefix('-').unwrap_or(ms)) {
+    if !offset.is_empty() && !(offset.len() == 5 && digits(&offset[1..]))
+        || !digits(ms.strip_prefix('-').unwrap_or(ms))
+    {
         return Err(wrong());
     }
     let ms: i64 = ms.parse().map_err(|_| wrong())?;
     let epoch: DateTime = date(1970, 1, 1).to_datetime(jiff::civil::Time::midnight());
-    let at = epoch.checked_add(SignedDuration::from_millis(ms)).ok().filter(|at| at.year() >= 1).ok_or_else(wrong)?;
+    let at = epoch
+        .checked_add(SignedDuration::from_millis(ms))
+        .ok()
+        .filter(|at| at.year() >= 1)
+        .ok_or_else(wrong)?;
     Ok(at.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string())
 }
 

@@ -35,9 +35,18 @@ pub struct Which {
 
 /// An item of a page.
 pub enum Item {
-    Row { external_id: String, bytes: Vec<u8>, print: Fingerprint, lent: Lent },
+    Row {
+        external_id: String,
+        bytes: Vec<u8>,
+        print: Fingerprint,
+        lent: Lent,
+    },
     /// It is there and cannot be used. Without an id nobody knows which row it is.
-    Bad { external_id: Option<String>, error: Error, lent: Option<Lent> },
+    Bad {
+        external_id: Option<String>,
+        error: Error,
+        lent: Option<Lent>,
+    },
 }
 
 pub enum Message {
@@ -83,7 +92,13 @@ async fn pages_of(
                 return Err(Error::new(Kind::Invalid, format!("the list has more than {PAGES_MAX} pages")));
             }
             let page = ask(api, resource, &url, stop).await?;
-            let turned = Turned { url: &url, pages: asked.len() as u64, items: page.items.len(), answer: &page.rest, link: page.link.as_deref() };
+            let turned = Turned {
+                url: &url,
+                pages: asked.len() as u64,
+                items: page.items.len(),
+                answer: &page.rest,
+                link: page.link.as_deref(),
+            };
             let next = pages::next(&spec.pagination, &turned)?;
             let items = page.items.iter().map(|item| pick(api, resource, parent, item)).collect();
             if out.send(Message::Page(items)).await.is_err() {
@@ -112,11 +127,15 @@ fn address(api: &Api, path: &[Part], parent: Option<&Parent>) -> Result<Url> {
                     _ => return Err(Error::new(Kind::Invalid, format!("its parent has no `{column}`"))),
                 };
                 // Within a path a `+` is a plus and not a blank.
-                text.extend(url::form_urlencoded::byte_serialize(value.as_bytes()).map(|piece| piece.replace('+', "%20")));
+                text.extend(
+                    url::form_urlencoded::byte_serialize(value.as_bytes())
+                        .map(|piece| piece.replace('+', "%20")),
+                );
             }
         }
     }
-    Url::parse(&text).map_err(|error| Error::new(Kind::Config, "the path of a resource gives no URL").caused_by(error))
+    Url::parse(&text)
+        .map_err(|error| Error::new(Kind::Config, "the path of a resource gives no URL").caused_by(error))
 }
 
 async fn ask(api: &Api, resource: usize, url: &Url, stop: &AtomicBool) -> Result<Page> {

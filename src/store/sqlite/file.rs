@@ -67,7 +67,8 @@ pub(super) fn look(path: &Path) -> Result<Found> {
     if facts.len() == 0 {
         return Ok(Found::Empty);
     }
-    let connection = open_unchanging(path)?;
+    // Half folded into the file, a log makes it whole: without it the file would look damaged.
+    let connection = if has_log(path) { open_to_read(path)? } else { open_unchanging(path)? };
     admit(pragma(&connection, "application_id")?, pragma(&connection, "user_version")?)?;
     Ok(Found::Ours)
 }
@@ -106,6 +107,13 @@ pub(super) fn open_to_write(path: &Path) -> Result<Connection> {
 /// Open to read beside a writer (WAL readers need the shared index file, so this one may touch `-shm`).
 pub(in crate::store) fn open_to_read(path: &Path) -> Result<Connection> {
     connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)
+}
+
+/// There is something in the log beside the file: somebody writes, or was killed while writing.
+pub(super) fn has_log(path: &Path) -> bool {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    fs::metadata(log).is_ok_and(|facts| facts.len() > 0)
 }
 
 /// Open a file that nobody writes to, without locks and without files beside it.

@@ -1,6 +1,6 @@
 //! Reading: a few connections of their own, so that no reader waits for the writer or the other way round.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
@@ -95,7 +95,7 @@ impl Readers {
 
     /// How to open the file now; `None` = there is none. A writer of ours keeps the log alive all the time.
     fn manner(&self) -> Result<Option<Manner>> {
-        if self.access == Access::Write || has_log(&self.path) {
+        if self.access == Access::Write || file::has_log(&self.path) {
             return Ok(Some(Manner::Shared));
         }
         match std::fs::metadata(&self.path) {
@@ -119,12 +119,6 @@ impl Readers {
     fn free(&self) -> MutexGuard<'_, Vec<Reader>> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn has_log(path: &Path) -> bool {
-    let mut log = path.as_os_str().to_owned();
-    log.push("-wal");
-    std::fs::metadata(log).is_ok_and(|facts| facts.len() > 0)
 }
 
 pub(super) fn get(source: Option<&mut Connection>, keys: &[String]) -> Result<Vec<Option<Stored>>> {

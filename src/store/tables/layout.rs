@@ -112,7 +112,8 @@ pub fn compare(table: &Table, found: &Found, native: impl Fn(Type) -> &'static s
     if found.columns.is_empty() {
         return Ok(Change::Create);
     }
-    let really = |name: &str| found.columns.iter().find(|(column, _)| column == name).map(|(_, native)| native);
+    let really =
+        |name: &str| found.columns.iter().find(|(column, _)| column == name).map(|(_, native)| native);
     if really("row_id").is_none() {
         return Err(refuse(table, "there is a table of that name that trueup did not make".to_owned())
             .remedy_is("Give the resource another name, or move the table away."));
@@ -126,7 +127,8 @@ pub fn compare(table: &Table, found: &Found, native: impl Fn(Type) -> &'static s
             None => missing.push(at),
             Some(kind) if kind.eq_ignore_ascii_case(native(column.holds)) => {}
             Some(kind) => {
-                let message = format!("`{}` is {kind} and would become {}", column.name, native(column.holds));
+                let message =
+                    format!("`{}` is {kind} and would become {}", column.name, native(column.holds));
                 return Err(refuse(table, message));
             }
         }
@@ -181,8 +183,11 @@ fn keeps(table: &Table, described: &str, is_there: impl Fn(&str) -> bool) -> Res
 }
 
 fn refuse(table: &Table, why: String) -> Error {
-    Error::new(Kind::Config, format!("the table {} cannot change like this, data would be lost: {why}", table.name))
-        .remedy_is("Give the column another name in the recipe; the old one keeps its data.")
+    Error::new(
+        Kind::Config,
+        format!("the table {} cannot change like this, data would be lost: {why}", table.name),
+    )
+    .remedy_is("Give the column another name in the recipe; the old one keeps its data.")
 }
 
 #[cfg(test)]
@@ -218,7 +223,11 @@ mod tests {
         assert_eq!(change(&old, &found(&old)).unwrap(), Change::Nothing);
         let wider = table(&[("id", Integer), ("a", Text), ("b", Real)]);
         assert_eq!(change(&wider, &found(&old)).unwrap(), Change::Grow(vec![2], 4));
-        for narrower in [table(&[("id", Integer)]), table(&[("id", Integer), ("a", Integer)]), table(&[("id", Text), ("a", Text)])] {
+        for narrower in [
+            table(&[("id", Integer)]),
+            table(&[("id", Integer), ("a", Integer)]),
+            table(&[("id", Text), ("a", Text)]),
+        ] {
             assert_eq!(change(&narrower, &found(&old)).unwrap_err().kind(), Kind::Config);
         }
         let mut dropped = found(&old);

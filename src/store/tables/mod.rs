@@ -11,7 +11,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::{Access, Caps, Item, Listed, Mode, Outcome, Page, Query, Store, Stored, What, check_atomic, check_limits, check_lone};
+use super::{
+    Access, Caps, Item, Listed, Mode, Outcome, Page, Query, Store, Stored, What, check_atomic, check_limits,
+    check_lone,
+};
 use crate::clock::{SharedClock, rfc3339_ms};
 use crate::config::{Database, Place as At, StoreSpec, TableSpec};
 use crate::error::{Context, Error, Result};
@@ -78,14 +81,22 @@ struct Batch {
 impl Tables {
     /// Open the database; with [`Access::Write`] tables are made or grown, with [`Access::Read`] nothing is changed and
     /// what is not there is empty.
-    pub async fn open(spec: &StoreSpec, tables: Vec<TableSpec>, access: Access, clock: SharedClock) -> Result<Self> {
+    pub async fn open(
+        spec: &StoreSpec,
+        tables: Vec<TableSpec>,
+        access: Access,
+        clock: SharedClock,
+    ) -> Result<Self> {
         let mut tables: Vec<Table> = tables.iter().map(Table::new).collect();
         tables.sort_by(|a, b| a.name.cmp(&b.name));
         let At::Tables(place) = &spec.place else { return Err(Error::bug("a place without tables")) };
         let database = match place {
-            Database::Sqlite(path) => Open::Sqlite(sqlite::Database::open(path.clone(), &mut tables, access).await?),
+            Database::Sqlite(path) => {
+                Open::Sqlite(sqlite::Database::open(path.clone(), &mut tables, access).await?)
+            }
             Database::Postgres(url) => {
-                let password = spec.secrets.get("password").map(crate::secret::SecretRef::require).transpose()?;
+                let password =
+                    spec.secrets.get("password").map(crate::secret::SecretRef::require).transpose()?;
                 Open::Postgres(postgres::Database::open(url.expose(), password, &mut tables, access).await?)
             }
         };
@@ -141,7 +152,11 @@ impl Store for Tables {
         let places: Vec<Place> = found.iter().flatten().cloned().collect();
         let held = self.held(places).await.context(|| format!("reading {}", self.name))?;
         let mut held = held.into_iter();
-        let stored = |held: Held| Stored { value: held.value, version: held.version, fingerprint: Some(held.checksum) };
+        let stored = |held: Held| Stored {
+            value: held.value,
+            version: held.version,
+            fingerprint: Some(held.checksum),
+        };
         Ok(found.into_iter().map(|place| place.and_then(|_| held.next().flatten()).map(stored)).collect())
     }
 
@@ -169,7 +184,11 @@ impl Store for Tables {
         let mut good = Vec::with_capacity(items.len());
         for item in items {
             let refused = |error: Error| error.while_(item.key.clone());
-            match check_limits(&CAPS, &item).and_then(|()| check_lone(&item, mode)).map_err(refused).and_then(|()| row::parse(&self.tables, &item)) {
+            match check_limits(&CAPS, &item)
+                .and_then(|()| check_lone(&item, mode))
+                .map_err(refused)
+                .and_then(|()| row::parse(&self.tables, &item))
+            {
                 Ok(parsed) => {
                     answers.push(None);
                     good.push((item, parsed));
@@ -188,6 +207,9 @@ impl Store for Tables {
         };
         let mut written = written.context(|| format!("writing to {}", self.name))?.into_iter();
         let lost = || Err(Error::bug("a write without an outcome"));
-        Ok(answers.into_iter().map(|answer| answer.unwrap_or_else(|| written.next().unwrap_or_else(lost))).collect())
+        Ok(answers
+            .into_iter()
+            .map(|answer| answer.unwrap_or_else(|| written.next().unwrap_or_else(lost)))
+            .collect())
     }
 }

@@ -44,7 +44,12 @@ pub(super) struct Database {
 }
 
 impl Database {
-    pub async fn open(url: &str, password: Option<Secret>, tables: &mut [Table], access: Access) -> Result<Self> {
+    pub async fn open(
+        url: &str,
+        password: Option<Secret>,
+        tables: &mut [Table],
+        access: Access,
+    ) -> Result<Self> {
         let pool = Pool::open(PostgresPlace::parse(url)?, password).await?;
         let sql = pool.with(async |session| prepare(session, tables, access).await).await?;
         Ok(Database { pool, access, sql })
@@ -67,7 +72,11 @@ impl Database {
         let rows = self
             .pool
             .with(async |session| {
-                within(BULK_MAX, session.query(text, &[&table.name, &span.from, &span.after, &span.until, &limit])).await
+                within(
+                    BULK_MAX,
+                    session.query(text, &[&table.name, &span.from, &span.after, &span.until, &limit]),
+                )
+                .await
             })
             .await?;
         Ok(rows.iter().map(|row| line(sql, table, span, row)).collect())
@@ -102,7 +111,12 @@ async fn prepare(session: &mut Session, tables: &mut [Table], access: Access) ->
     Ok(all)
 }
 
-async fn lay_out(client: &impl GenericClient, table: &mut Table, before: &Found, change: Change) -> Result<()> {
+async fn lay_out(
+    client: &impl GenericClient,
+    table: &mut Table,
+    before: &Found,
+    change: Change,
+) -> Result<()> {
     let mut steps = Vec::new();
     table.schema_version = match change {
         Change::Nothing => before.described.as_ref().map_or(1, |(version, _)| *version),
@@ -113,7 +127,12 @@ async fn lay_out(client: &impl GenericClient, table: &mut Table, before: &Found,
         Change::Grow(missing, version) => {
             for at in missing {
                 let column = &table.columns[at];
-                steps.push(format!("ALTER TABLE {} ADD COLUMN {} {}", quoted(&table.name), quoted(&column.name), native(column.holds)));
+                steps.push(format!(
+                    "ALTER TABLE {} ADD COLUMN {} {}",
+                    quoted(&table.name),
+                    quoted(&column.name),
+                    native(column.holds)
+                ));
             }
             version
         }
@@ -122,7 +141,8 @@ async fn lay_out(client: &impl GenericClient, table: &mut Table, before: &Found,
     within(BULK_MAX, client.batch_execute(&steps.join(";"))).await?;
     let sql = "INSERT INTO sync_schema VALUES($1, $2, $3) ON CONFLICT(table_name)
                DO UPDATE SET schema_version = $2, columns = $3 WHERE sync_schema.columns <> $3";
-    within(STATEMENT_MAX, client.execute(sql, &[&table.name, &table.schema_version, &table.description()])).await?;
+    within(STATEMENT_MAX, client.execute(sql, &[&table.name, &table.schema_version, &table.description()]))
+        .await?;
     Ok(())
 }
 
@@ -155,8 +175,10 @@ async fn found(client: &impl GenericClient, table: &Table) -> Result<Found> {
     let sql = "SELECT column_name::text, data_type::text FROM information_schema.columns
                WHERE table_schema = current_schema() AND table_name = $1";
     let rows = within(STATEMENT_MAX, client.query(sql, &[&table.name])).await?;
-    let mut found = Found { columns: rows.iter().map(|row| (row.get(0), row.get(1))).collect(), described: None };
-    let known = within(STATEMENT_MAX, client.query_one("SELECT to_regclass('sync_schema') IS NOT NULL", &[])).await?;
+    let mut found =
+        Found { columns: rows.iter().map(|row| (row.get(0), row.get(1))).collect(), described: None };
+    let known =
+        within(STATEMENT_MAX, client.query_one("SELECT to_regclass('sync_schema') IS NOT NULL", &[])).await?;
     if known.get(0) {
         let sql = "SELECT schema_version, columns FROM sync_schema WHERE table_name = $1";
         let row = within(STATEMENT_MAX, client.query_opt(sql, &[&table.name])).await?;
@@ -166,7 +188,12 @@ async fn found(client: &impl GenericClient, table: &Table) -> Result<Found> {
 }
 
 /// What is under each key: a row with its cache entry. One without the other is nothing.
-async fn held(client: &impl GenericClient, sql: &[Sql], tables: &[Table], places: &[Place]) -> Result<Vec<Option<Held>>> {
+async fn held(
+    client: &impl GenericClient,
+    sql: &[Sql],
+    tables: &[Table],
+    places: &[Place],
+) -> Result<Vec<Option<Held>>> {
     let mut all: Vec<Option<Held>> = vec![None; places.len()];
     for (at, (sql, table)) in sql.iter().zip(tables).enumerate() {
         let wanted: Vec<usize> = (0..places.len()).filter(|place| places[*place].table == at).collect();
@@ -177,7 +204,8 @@ async fn held(client: &impl GenericClient, sql: &[Sql], tables: &[Table], places
         for row in within(BULK_MAX, client.query(&sql.held, &[&table.name, &ids])).await? {
             let index = usize::try_from(row.get::<_, i64>(0) - 1).unwrap_or(usize::MAX);
             let Some(place) = wanted.get(index) else { continue };
-            all[*place] = Some(Held::new(table, row.get(1), sql.cells(table, &row, 4), row.get(3), row.get(2)));
+            all[*place] =
+                Some(Held::new(table, row.get(1), sql.cells(table, &row, 4), row.get(3), row.get(2)));
         }
     }
     Ok(all)

@@ -64,13 +64,16 @@ pub fn place(tables: &[Table], key: &str) -> Option<Place> {
 
 pub fn parse(tables: &[Table], item: &Item) -> Result<Parsed> {
     let invalid = |message: String| Error::new(Kind::Invalid, message).while_(item.key.clone());
-    let place = place(tables, &item.key).ok_or_else(|| invalid("no table of this store has such a key".to_owned()))?;
+    let place = place(tables, &item.key)
+        .ok_or_else(|| invalid("no table of this store has such a key".to_owned()))?;
     let Op::Put { value, fingerprint } = &item.op else { return Ok(Parsed { place, put: None }) };
     let table = &tables[place.table];
     let cells = cells(table, value).map_err(invalid)?;
     let print = Fingerprint::of(value);
     if fingerprint.is_some_and(|given| given != print) {
-        return Err(invalid("a row's fingerprint is the SHA-256 of its bytes, and this one is not".to_owned()));
+        return Err(invalid(
+            "a row's fingerprint is the SHA-256 of its bytes, and this one is not".to_owned(),
+        ));
     }
     if external_id(table, &cells) != place.external_id {
         return Err(invalid("the row's own key is another one".to_owned()));
@@ -82,7 +85,9 @@ pub fn parse(tables: &[Table], item: &Item) -> Result<Parsed> {
 }
 
 fn cells(table: &Table, value: &[u8]) -> Result<Cells, String> {
-    let Ok(Value::Object(mut row)) = serde_json::from_slice(value) else { return Err("the value is no JSON object".into()) };
+    let Ok(Value::Object(mut row)) = serde_json::from_slice(value) else {
+        return Err("the value is no JSON object".into());
+    };
     let missing_since = match row.remove(MISSING_SINCE) {
         Some(Value::String(since)) => Some(since),
         None => None,
@@ -92,10 +97,14 @@ fn cells(table: &Table, value: &[u8]) -> Result<Cells, String> {
     for column in &table.columns {
         cells.push(match (column.holds, row.remove(&column.name)) {
             (_, None) => Cell::Null,
-            (Type::Json, Some(value)) => Cell::Text(String::from_utf8_lossy(&canonical::to_vec(&value)).into_owned()),
+            (Type::Json, Some(value)) => {
+                Cell::Text(String::from_utf8_lossy(&canonical::to_vec(&value)).into_owned())
+            }
             (Type::Text | Type::Instant, Some(Value::String(text))) => Cell::Text(text),
             (Type::Boolean, Some(Value::Bool(truth))) => Cell::Boolean(truth),
-            (Type::Integer, Some(Value::Number(number))) if number.is_i64() => Cell::Integer(number.as_i64().unwrap_or_default()),
+            (Type::Integer, Some(Value::Number(number))) if number.is_i64() => {
+                Cell::Integer(number.as_i64().unwrap_or_default())
+            }
             (Type::Real, Some(Value::Number(number))) => Cell::Real(number.as_f64().unwrap_or_default()),
             (holds, Some(_)) => return Err(format!("`{}` is not {}", column.name, holds.name())),
         });
@@ -126,7 +135,8 @@ pub fn bytes(table: &Table, row: &Cells) -> Result<Vec<u8>, String> {
         field(&mut out, &column.name);
         match (column.holds, cell) {
             (Type::Json, Cell::Text(text)) => {
-                let value: Value = serde_json::from_str(text).map_err(|_| format!("`{}` is no JSON", column.name))?;
+                let value: Value =
+                    serde_json::from_str(text).map_err(|_| format!("`{}` is no JSON", column.name))?;
                 canonical::write(&mut out, &value);
             }
             (_, Cell::Text(text)) => canonical::write_string(&mut out, text),

@@ -14,9 +14,9 @@ use super::{Batch, Span};
 use crate::error::{Error, Kind, Result, from_io};
 use crate::postgres::quoted;
 use crate::record::Fingerprint;
+use crate::store::sqlite::APPLICATION_ID;
 use crate::store::sqlite::fault::explain;
 use crate::store::sqlite::file::{folder_of, open_to_read, open_unchanging};
-use crate::store::sqlite::APPLICATION_ID;
 use crate::store::{Access, Listed, Outcome, What};
 
 mod pen;
@@ -115,7 +115,9 @@ fn open(path: &Path, tables: &mut [Table], access: Access) -> Result<Database> {
     }
     // Read before they were made or grown, tables have only the columns that are there.
     let sql = match &reader {
-        Some(reader) => tables.iter().map(|table| Ok(Sql::new(table, &found(reader, table)?))).collect::<Result<_>>()?,
+        Some(reader) => {
+            tables.iter().map(|table| Ok(Sql::new(table, &found(reader, table)?))).collect::<Result<_>>()?
+        }
         None => Vec::new(),
     };
     let share = |connection: Connection| Arc::new(Mutex::new(connection));
@@ -137,8 +139,10 @@ fn look(path: &Path) -> Result<Option<Connection>> {
 
 fn open_to_write(path: &Path) -> Result<Connection> {
     let folder = folder_of(path);
-    std::fs::create_dir_all(&folder).map_err(|error| from_io(error, format!("making {}", folder.display())))?;
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    std::fs::create_dir_all(&folder)
+        .map_err(|error| from_io(error, format!("making {}", folder.display())))?;
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags).map_err(explain)?;
     connection.busy_timeout(BUSY_WAIT).map_err(explain)?;
     refuse_a_store(&connection)?;
@@ -151,8 +155,11 @@ fn open_to_write(path: &Path) -> Result<Connection> {
 fn refuse_a_store(connection: &Connection) -> Result<()> {
     let id: i32 = connection.pragma_query_value(None, "application_id", |row| row.get(0)).map_err(explain)?;
     if id == APPLICATION_ID {
-        return Err(Error::new(Kind::Config, "this file is a key-value store of trueup, not a database for tables")
-            .remedy_is("Name another file; this one was left as it is."));
+        return Err(Error::new(
+            Kind::Config,
+            "this file is a key-value store of trueup, not a database for tables",
+        )
+        .remedy_is("Name another file; this one was left as it is."));
     }
     Ok(())
 }
@@ -167,7 +174,10 @@ fn native(holds: Type) -> &'static str {
 }
 
 fn has(connection: &Connection, table: &str) -> Result<bool> {
-    connection.prepare_cached("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?1").and_then(|mut it| it.exists([table])).map_err(explain)
+    connection
+        .prepare_cached("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?1")
+        .and_then(|mut it| it.exists([table]))
+        .map_err(explain)
 }
 
 /// What the database has of a table.
@@ -179,7 +189,8 @@ fn found(connection: &Connection, table: &Table) -> Result<Found> {
     if has(connection, "sync_schema")? {
         let sql = "SELECT schema_version, columns FROM sync_schema WHERE table_name = ?1";
         let mut rows = connection.prepare(sql).map_err(explain)?;
-        let row = rows.query_map([&table.name], |row| Ok((row.get(0)?, row.get(1)?))).map_err(explain)?.next();
+        let row =
+            rows.query_map([&table.name], |row| Ok((row.get(0)?, row.get(1)?))).map_err(explain)?.next();
         found.described = row.transpose().map_err(explain)?;
     }
     Ok(found)
@@ -214,7 +225,12 @@ fn lay_out_within(connection: &Connection, tables: &mut [Table]) -> Result<()> {
             Change::Grow(missing, version) => {
                 for at in missing {
                     let column = &table.columns[at];
-                    steps.push(format!("ALTER TABLE {} ADD COLUMN {} {}", quoted(&table.name), quoted(&column.name), native(column.holds)));
+                    steps.push(format!(
+                        "ALTER TABLE {} ADD COLUMN {} {}",
+                        quoted(&table.name),
+                        quoted(&column.name),
+                        native(column.holds)
+                    ));
                 }
                 version
             }
@@ -265,7 +281,12 @@ fn list(connection: &Connection, sql: &Sql, table: &Table, span: &Span) -> rusql
             },
             What::Values => {
                 let held = Held::new(table, row_id, sql.cells(table, row, 4)?, pen::ms(seen_at), checksum);
-                Listed { key, version: held.version, fingerprint: Some(held.checksum), value: Some(held.value) }
+                Listed {
+                    key,
+                    version: held.version,
+                    fingerprint: Some(held.checksum),
+                    value: Some(held.value),
+                }
             }
         });
     }

@@ -2,7 +2,8 @@
 
 use trueup::replica::{ConflictRule, Winner};
 
-use super::{Stage, eventually};
+use super::Stage;
+use crate::support::eventually;
 
 /// A key both know at revision `r`, changed in etcd while the replica is down.
 async fn moved_meanwhile(stage: &Stage) -> i64 {

@@ -3,7 +3,8 @@
 use trueup::etcd::request::{delete, put};
 use trueup::etcd::{TxnRequest, revision_of};
 
-use super::{Stage, eventually};
+use super::Stage;
+use crate::support::eventually;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s01_a_put_becomes_a_row_with_its_revision() {
@@ -22,7 +23,7 @@ async fn s01_a_put_becomes_a_row_with_its_revision() {
 #[tokio::test(flavor = "multi_thread")]
 async fn s02_three_puts_are_three_rows_in_order() {
     let stage = Stage::new("s02").await;
-    let running = stage.start();
+    let running = stage.started().await;
     let mut revisions = Vec::new();
     for value in ["1", "2", "3"] {
         revisions.push(stage.put("a", value).await);
@@ -37,7 +38,7 @@ async fn s02_three_puts_are_three_rows_in_order() {
 #[tokio::test(flavor = "multi_thread")]
 async fn s03_a_delete_is_a_tombstone_at_its_revision() {
     let stage = Stage::new("s03").await;
-    let running = stage.start();
+    let running = stage.started().await;
     stage.put("a", "1").await;
     let revision = stage.delete("a").await;
     let query = "select value is null, tombstone, revision from etcd_get('$Pa')";

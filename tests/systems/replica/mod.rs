@@ -2,6 +2,11 @@
 
 mod conflicts;
 mod from_etcd;
+mod outages;
+mod process;
+mod running;
+mod sql;
+mod storm;
 mod to_etcd;
 
 use std::sync::{Arc, Mutex};
@@ -16,7 +21,7 @@ use trueup::etcd::{Client, EtcdPlace, KeyValue, revision_of};
 use trueup::postgres::{PostgresPlace, Session};
 use trueup::replica::{Replica, ReplicaSpec, RunReport};
 
-use crate::support::{self, DEADLINE, Etcd, Postgres};
+use crate::support::{self, Etcd, Postgres, eventually};
 
 /// Where a server is: shared by every test, or this test's own.
 pub enum Held<T: 'static> {
@@ -82,8 +87,23 @@ impl Stage {
         let replica = self.replica().heard_by(Arc::new(move |note| {
             heard.lock().unwrap().push(format!("{}: {}", note.kind, note.message));
         }));
-        let task = tokio::spawn(async move { replica.run(asked).await });
+        let heard = notes.clone();
+        let task = tokio::spawn(async move {
+            let outcome = replica.run(asked).await;
+            if let Err(error) = &outcome {
+                heard.lock().unwrap().push(format!("ended: {error:?}"));
+                println!("the replica ended: {error:?}");
+            }
+            outcome
+        });
         Running { stop, task: Some(task), notes }
+    }
+
+    /// Run it, and wait until it follows what happens.
+    pub async fn started(&self) -> Running {
+        let running = self.start();
+        self.sql_becomes("select applied_revision > 0 from etcd_sync_state", "t").await;
+        running
     }
 
     pub fn key(&self, name: &str) -> String {
@@ -174,19 +194,6 @@ pub async fn etcd_dump(client: &Client, prefix: &str) -> String {
     answer.kvs.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Look at a condition until it holds; `false` when the deadline passes first.
-pub async fn eventually(mut condition: impl AsyncFnMut() -> bool) -> bool {
-    let clock = SystemClock::new();
-    let deadline = u64::try_from(DEADLINE.as_millis()).unwrap();
-    while !condition().await {
-        if clock.elapsed_ms() > deadline {
-            return false;
-        }
-        clock.sleep(Duration::from_millis(10)).await;
-    }
-    true
-}
-
 /// A replica at work.
 pub struct Running {
     stop: watch::Sender<bool>,
@@ -215,6 +222,9 @@ impl Drop for Running {
     fn drop(&mut self) {
         if let Some(task) = self.task.take() {
             task.abort();
+        }
+        if std::thread::panicking() {
+            println!("heard:\n{}", self.notes.lock().unwrap().join("\n"));
         }
     }
 }

@@ -3,7 +3,8 @@
 use trueup::etcd::request::put;
 use trueup::etcd::{PutRequest, RangeRequest};
 
-use super::{Stage, eventually};
+use super::Stage;
+use crate::support::eventually;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s05_a_set_arrives_once_and_does_not_echo() {
@@ -82,7 +83,7 @@ async fn s08_large_and_foreign_values_leave_byte_for_byte() {
 async fn s12_a_set_after_a_tombstone_makes_the_key_again() {
     let stage = Stage::new("s12").await;
     stage.put("a", "1").await;
-    let running = stage.start();
+    let running = stage.started().await;
     stage.delete("a").await;
     stage.sql_becomes("select tombstone from etcd_get('$Pa')", "t").await;
     stage.sql("select etcd_set('$Pa', 'again')").await;

@@ -24,7 +24,12 @@ struct Put<'a> {
     same: bool,
 }
 
-pub(super) async fn write(session: &mut Session, sql: &[Sql], tables: &[Table], batch: &Batch) -> Result<Vec<Result<Outcome>>> {
+pub(super) async fn write(
+    session: &mut Session,
+    sql: &[Sql],
+    tables: &[Table],
+    batch: &Batch,
+) -> Result<Vec<Result<Outcome>>> {
     let transaction = within(STATEMENT_MAX, session.transaction()).await?;
     within(BULK_MAX, transaction.batch_execute(LOCK)).await?;
     let places: Vec<Place> = batch.items.iter().map(|(_, parsed)| parsed.place.clone()).collect();
@@ -36,13 +41,15 @@ pub(super) async fn write(session: &mut Session, sql: &[Sql], tables: &[Table], 
     };
     if batch.mode == Mode::All && !outcomes.iter().all(landed) {
         within(STATEMENT_MAX, transaction.rollback()).await?;
-        let mut all: Vec<Result<Outcome>> = outcomes.into_iter().map(|one| one.unwrap_or(Ok(Outcome::Untouched))).collect();
+        let mut all: Vec<Result<Outcome>> =
+            outcomes.into_iter().map(|one| one.unwrap_or(Ok(Outcome::Untouched))).collect();
         untouched(&mut all);
         return Ok(all);
     }
     let pen = Pen { transaction: &transaction, batch };
     for (at, (sql, table)) in sql.iter().zip(tables).enumerate() {
-        let todo: Vec<usize> = (0..places.len()).filter(|item| places[*item].table == at && outcomes[*item].is_none()).collect();
+        let todo: Vec<usize> =
+            (0..places.len()).filter(|item| places[*item].table == at && outcomes[*item].is_none()).collect();
         if !todo.is_empty() {
             pen.table(sql, table, &todo, &held, &mut outcomes).await?;
         }
@@ -139,7 +146,13 @@ impl Pen<'_> {
         let keys: Vec<Value> = fresh
             .iter()
             .map(|at| {
-                let mut row: Map<String, Value> = table.key.iter().map(|key| (table.columns[*key].name.clone(), json(&puts[*at].cells.cells[*key], Type::Text))).collect();
+                let mut row: Map<String, Value> = table
+                    .key
+                    .iter()
+                    .map(|key| {
+                        (table.columns[*key].name.clone(), json(&puts[*at].cells.cells[*key], Type::Text))
+                    })
+                    .collect();
                 row.insert("row_id".to_owned(), Value::from(*at));
                 Value::Object(row)
             })
@@ -161,7 +174,8 @@ impl Pen<'_> {
             .filter(|put| !put.same)
             .filter_map(|put| {
                 let cells = table.columns.iter().zip(&put.cells.cells);
-                let mut row: Map<String, Value> = cells.map(|(column, cell)| (column.name.clone(), json(cell, column.holds))).collect();
+                let mut row: Map<String, Value> =
+                    cells.map(|(column, cell)| (column.name.clone(), json(cell, column.holds))).collect();
                 row.insert("row_id".to_owned(), Value::from(put.row_id?));
                 row.insert("missing_since".to_owned(), Value::from(put.cells.missing_since.clone()));
                 Some(Value::Object(row))
@@ -201,14 +215,21 @@ impl Pen<'_> {
 
     /// The cache entries of everything written, in place of what was there.
     async fn remember(&self, table: &Table, todo: &[usize], puts: &[Put<'_>]) -> Result<()> {
-        let ids: Vec<&str> = todo.iter().map(|at| self.batch.items[*at].1.place.external_id.as_str()).collect();
+        let ids: Vec<&str> =
+            todo.iter().map(|at| self.batch.items[*at].1.place.external_id.as_str()).collect();
         within(BULK_MAX, self.transaction.execute(CACHE_DELETE, &[&table.name, &ids])).await?;
         let mut lines = BytesMut::with_capacity(puts.len() * 160);
         for put in puts {
             copied_text(&mut lines, &table.name);
             lines.extend_from_slice(b"\t");
             copied_text(&mut lines, &self.batch.items[put.at].1.place.external_id);
-            let rest = format!("\t{}\t{}\t{}\t{}\n", put.print, put.row_id.unwrap_or_default(), table.schema_version, self.batch.now);
+            let rest = format!(
+                "\t{}\t{}\t{}\t{}\n",
+                put.print,
+                put.row_id.unwrap_or_default(),
+                table.schema_version,
+                self.batch.now
+            );
             lines.extend_from_slice(rest.as_bytes());
         }
         if lines.is_empty() { Ok(()) } else { self.copy(CACHE_COPY, lines.freeze()).await }

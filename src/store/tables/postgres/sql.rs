@@ -27,7 +27,8 @@ pub(in crate::store::tables) struct Sql {
 
 pub(super) const CACHE_COPY: &str =
     "COPY sync_cache(table_name, external_id, checksum, internal_id, schema_version, seen_at) FROM STDIN";
-pub(super) const CACHE_DELETE: &str = "DELETE FROM sync_cache WHERE table_name = $1 AND external_id = ANY($2)";
+pub(super) const CACHE_DELETE: &str =
+    "DELETE FROM sync_cache WHERE table_name = $1 AND external_id = ANY($2)";
 pub(super) const LOCK: &str = "LOCK TABLE sync_cache IN SHARE ROW EXCLUSIVE MODE";
 
 /// An instant as text, the way rows have it.
@@ -56,8 +57,12 @@ impl Sql {
         selected.push(instant("t.missing_since"));
         let cells = selected.join(", ");
         let all: Vec<String> = table.columns.iter().map(|column| quoted(&column.name)).collect();
-        let typed: Vec<String> =
-            table.columns.iter().zip(&all).map(|(column, name)| format!("{name} {}", native(column.holds))).collect();
+        let typed: Vec<String> = table
+            .columns
+            .iter()
+            .zip(&all)
+            .map(|(column, name)| format!("{name} {}", native(column.holds)))
+            .collect();
         let each = |form: &dyn Fn(&String) -> String| all.iter().map(form).collect::<Vec<_>>().join(", ");
         let keys: Vec<String> = table.key.iter().map(|at| format!("t.{0} = i.{0}", all[*at])).collect();
         let seen_ms = "(extract(epoch FROM c.seen_at) * 1000)::bigint";
@@ -117,7 +122,9 @@ impl Sql {
             let cell = place.and_then(|place| {
                 let at = from + place;
                 match column.holds {
-                    Type::Text | Type::Instant | Type::Json => row.get::<_, Option<String>>(at).map(Cell::Text),
+                    Type::Text | Type::Instant | Type::Json => {
+                        row.get::<_, Option<String>>(at).map(Cell::Text)
+                    }
                     Type::Integer => row.get::<_, Option<i64>>(at).map(Cell::Integer),
                     Type::Real => row.get::<_, Option<f64>>(at).map(Cell::Real),
                     Type::Boolean => row.get::<_, Option<bool>>(at).map(Cell::Boolean),

@@ -2,9 +2,9 @@
 
 use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior};
 
+use super::super::Batch;
 use super::super::layout::Table;
 use super::super::row::{Cells, Held, Parsed, Place, version};
-use super::super::Batch;
 use super::sql::{CACHE_DELETE, CACHE_PUT, Sql, bind};
 use crate::error::Result;
 use crate::record::Fingerprint;
@@ -16,7 +16,12 @@ pub(super) fn ms(seen_at: &str) -> i64 {
 }
 
 /// What is under a key: a row with its cache entry. One without the other is nothing.
-pub(super) fn held(connection: &Connection, sql: &[Sql], tables: &[Table], place: &Place) -> rusqlite::Result<Option<Held>> {
+pub(super) fn held(
+    connection: &Connection,
+    sql: &[Sql],
+    tables: &[Table],
+    place: &Place,
+) -> rusqlite::Result<Option<Held>> {
     let (sql, table) = (&sql[place.table], &tables[place.table]);
     if sql.absent {
         return Ok(None);
@@ -71,7 +76,9 @@ impl Pen<'_> {
             return Ok(outcome);
         }
         match (&parsed.put, held) {
-            (Some((cells, print)), held) => self.put(place, cells, print, held).map(|version| Outcome::Applied(Some(version))),
+            (Some((cells, print)), held) => {
+                self.put(place, cells, print, held).map(|version| Outcome::Applied(Some(version)))
+            }
             (None, Some(held)) => {
                 self.transaction.prepare_cached(&self.sql[place.table].delete)?.execute([held.row_id])?;
                 let name = &self.tables[place.table].name;
@@ -82,7 +89,13 @@ impl Pen<'_> {
         }
     }
 
-    fn put(&self, place: &Place, cells: &Cells, print: &Fingerprint, held: Option<Held>) -> rusqlite::Result<crate::record::Version> {
+    fn put(
+        &self,
+        place: &Place,
+        cells: &Cells,
+        print: &Fingerprint,
+        held: Option<Held>,
+    ) -> rusqlite::Result<crate::record::Version> {
         let table = &self.tables[place.table];
         let old = match held {
             Some(held) => Some((held.row_id, held.cells)),

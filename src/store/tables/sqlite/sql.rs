@@ -24,7 +24,8 @@ pub(in crate::store::tables) struct Sql {
     selected: usize,
 }
 
-pub(super) const CACHE_PUT: &str = "INSERT INTO sync_cache(table_name, external_id, checksum, internal_id, schema_version, seen_at)
+pub(super) const CACHE_PUT: &str =
+    "INSERT INTO sync_cache(table_name, external_id, checksum, internal_id, schema_version, seen_at)
      VALUES(?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT(table_name, external_id)
      DO UPDATE SET checksum = ?3, internal_id = ?4, schema_version = ?5, seen_at = ?6";
 pub(super) const CACHE_DELETE: &str = "DELETE FROM sync_cache WHERE table_name = ?1 AND external_id = ?2";
@@ -46,9 +47,14 @@ impl Sql {
         let cells = selected.join(", ");
         let all: Vec<String> = table.columns.iter().map(|column| quoted(&column.name)).collect();
         let numbered = |from: usize| (0..all.len()).map(move |at| format!("?{}", at + from));
-        let sets: Vec<String> = all.iter().zip(numbered(4)).map(|(name, value)| format!("{name} = {value}")).collect();
-        let keys: Vec<String> =
-            table.key.iter().enumerate().map(|(at, place)| format!("t.{} = ?{}", all[*place], at + 1)).collect();
+        let sets: Vec<String> =
+            all.iter().zip(numbered(4)).map(|(name, value)| format!("{name} = {value}")).collect();
+        let keys: Vec<String> = table
+            .key
+            .iter()
+            .enumerate()
+            .map(|(at, place)| format!("t.{} = ?{}", all[*place], at + 1))
+            .collect();
         let range = "c.table_name = ?1 AND c.external_id >= ?2 AND (?3 IS NULL OR c.external_id > ?3)
                      AND (?4 IS NULL OR c.external_id < ?4)";
         let joined = format!("FROM sync_cache c JOIN {name} t ON t.row_id = c.internal_id");
@@ -72,7 +78,10 @@ impl Sql {
                 all.join(", "),
                 numbered(4).collect::<Vec<_>>().join(", ")
             ),
-            update: format!("UPDATE {name} SET updated_at = coalesce(?2, updated_at), missing_since = ?3, {} WHERE row_id = ?1", sets.join(", ")),
+            update: format!(
+                "UPDATE {name} SET updated_at = coalesce(?2, updated_at), missing_since = ?3, {} WHERE row_id = ?1",
+                sets.join(", ")
+            ),
             delete: format!("DELETE FROM {name} WHERE row_id = ?1"),
             places,
             selected: count,
@@ -89,10 +98,14 @@ impl Sql {
             };
             cells.push(match (column.holds, row.get_ref(from + place)?) {
                 (_, ValueRef::Null) => Cell::Null,
-                (Type::Boolean, ValueRef::Integer(number)) if number == 0 || number == 1 => Cell::Boolean(number == 1),
+                (Type::Boolean, ValueRef::Integer(number)) if number == 0 || number == 1 => {
+                    Cell::Boolean(number == 1)
+                }
                 (_, ValueRef::Integer(number)) => Cell::Integer(number),
                 (_, ValueRef::Real(number)) => Cell::Real(number),
-                (_, ValueRef::Text(text) | ValueRef::Blob(text)) => Cell::Text(String::from_utf8_lossy(text).into_owned()),
+                (_, ValueRef::Text(text) | ValueRef::Blob(text)) => {
+                    Cell::Text(String::from_utf8_lossy(text).into_owned())
+                }
             });
         }
         Ok(Cells { cells, missing_since: row.get(from + self.selected)? })

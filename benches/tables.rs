@@ -1,0 +1,243 @@
+//! Rows: what canonical hashing, a run with nothing to do and a first load cost, as ratios to the plainest way of doing
+//! the same in the same run. docs/benchmarks-tables.md says how to run it.
+#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::disallowed_methods)] // a program for people
+#![allow(dead_code)] // the tests' servers bring more than is used here
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::stream::{self, StreamExt};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use trueup::clock::SystemClock;
+use trueup::config::Config;
+use trueup::http::{Ask as Request, Http};
+use trueup::pipeline::open::Memory;
+use trueup::pipeline::{Ask, Pipeline};
+use trueup::shape::canonical;
+use trueup::store::Access;
+
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+/// Each side is measured this often, in turns; the best of each counts.
+const ROUNDS: usize = 3;
+const PARENTS: usize = 1_000;
+const CHILDREN: usize = 99;
+const ROWS: usize = PARENTS * (CHILDREN + 1);
+const CONCURRENCY: usize = 4;
+
+const RECIPE: &str = r#"
+base = "${API}"
+[[resources]]
+name = "cases"
+path = "/cases"
+key = "id"
+columns = { id = "integer", title = "text", status = "text", updated = "timestamp" }
+[[resources]]
+name = "votes"
+path = "/votes/{cases.id}"
+key = "id"
+columns = { id = "integer", case_id = "integer", title = "text", text = "text", passed = "boolean", at = "timestamp" }
+"#;
+
+fn main() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    println!("| what | floor | trueup | ratio | allowed |\n|---|---|---|---|---|");
+    hashing();
+    runtime.block_on(async {
+        let api = serve();
+        nothing_to_do(&api).await;
+        first_load(&api).await;
+    });
+}
+
+fn line(what: &str, floor: Duration, ours: Duration, allowed: f64) {
+    let ratio = ours.as_secs_f64() / floor.as_secs_f64();
+    println!("| {what} | {:.0} ms | {:.0} ms | {ratio:.2} × | {allowed} × |", ms(floor), ms(ours));
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+fn vote(case: usize, n: usize) -> Value {
+    let id = case * 1_000 + n;
+    json!({
+        "id": id, "case_id": case, "title": format!("Vote {n} on case {case}"), "passed": n % 2 == 0,
+        "text": "A text of some length, with \"quotes\", æøå and a few more words so that the row has its 300 bytes or so, give or take a few.",
+        "at": "2026-11-15T12:00:00.000Z",
+    })
+}
+
+fn hashing() {
+    const COUNT: usize = 300_000;
+    let row = vote(105_116, 7);
+    let (mut floor, mut ours) = (Duration::MAX, Duration::MAX);
+    for _ in 0..ROUNDS {
+        let start = Instant::now();
+        for _ in 0..COUNT {
+            std::hint::black_box(Sha256::digest(serde_json::to_vec(std::hint::black_box(&row)).unwrap()));
+        }
+        floor = floor.min(start.elapsed());
+        let start = Instant::now();
+        for _ in 0..COUNT {
+            std::hint::black_box(canonical::fingerprint(std::hint::black_box(&row)));
+        }
+        ours = ours.min(start.elapsed());
+    }
+    let bytes = canonical::to_vec(&row).len();
+    line(
+        &format!("canonicalise and hash {COUNT} rows of {bytes} B, against plain serialise and SHA-256"),
+        floor,
+        ours,
+        1.5,
+    );
+}
+
+/// Answers made once; connections are kept.
+fn serve() -> String {
+    let cases: Vec<Value> = (0..PARENTS)
+        .map(|id| json!({"id": id, "title": format!("Case {id}"), "status": "open", "updated": "2026-11-15T12:00:00.000Z"}))
+        .collect();
+    let cases = Arc::new(Value::from(cases).to_string());
+    let votes: Arc<Vec<String>> = Arc::new(
+        (0..PARENTS)
+            .map(|case| (0..CHILDREN).map(|n| vote(case, n)).collect::<Value>().to_string())
+            .collect(),
+    );
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let (cases, votes) = (cases.clone(), votes.clone());
+            std::thread::spawn(move || drop(answer(stream, &cases, &votes)));
+        }
+    });
+    address
+}
+
+fn answer(mut stream: TcpStream, cases: &str, votes: &[String]) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut input = BufReader::new(stream.try_clone()?);
+    loop {
+        let mut first = String::new();
+        if input.read_line(&mut first)? == 0 {
+            return Ok(());
+        }
+        let mut rest = String::new();
+        while input.read_line(&mut rest)? > 2 {
+            rest.clear();
+        }
+        let path = first.split(' ').nth(1).unwrap_or_default();
+        let body = match path.strip_prefix("/votes/") {
+            Some(case) => votes[case.parse::<usize>().unwrap()].as_str(),
+            None => cases,
+        };
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(head.as_bytes())?;
+        stream.write_all(body.as_bytes())?;
+    }
+}
+
+/// Fetch and parse everything the source would, and nothing else.
+async fn fetch(api: &str) -> Duration {
+    let http = Arc::new(Http::new(SystemClock::new()).unwrap());
+    let start = Instant::now();
+    let get = |path: String| {
+        let (http, url) = (http.clone(), format!("{api}{path}"));
+        tokio::spawn(async move {
+            let ask = Request::get(url.parse().unwrap(), Duration::from_secs(60), 64 << 20);
+            let body = http.send(&ask).await.unwrap().body;
+            serde_json::from_slice::<Value>(&body).unwrap().as_array().unwrap().len()
+        })
+    };
+    let mut rows = get("/cases".into()).await.unwrap();
+    let mut votes =
+        stream::iter(0..PARENTS).map(|case| get(format!("/votes/{case}"))).buffer_unordered(CONCURRENCY);
+    while let Some(count) = votes.next().await {
+        rows += count.unwrap();
+    }
+    assert_eq!(rows, ROWS);
+    start.elapsed()
+}
+
+async fn sync(api: &str, folder: &Path, database: &str) -> (Duration, u64) {
+    std::fs::write(folder.join("recipe.toml"), RECIPE).unwrap();
+    let config = format!(
+        "[pipelines.p]\nfrom = {{ rest = \"recipe.toml\" }}\nas = \"rows\"\ninto = {{ tables = \"{database}\" }}\n"
+    );
+    let env = |name: &str| (name == "API").then(|| api.to_owned());
+    let config = Config::parse(&config, &folder.join("trueup.toml"), &env).unwrap();
+    let start = Instant::now();
+    let memory = Memory::open(&config, Access::Write, SystemClock::new()).await.unwrap();
+    let line = Pipeline::open(&config.pipelines["p"], &memory, Access::Write).await.unwrap();
+    let report = line.run(&Ask::plain("bench")).await.unwrap();
+    assert_eq!(report.counts.scanned, ROWS as u64, "{report:#?}");
+    (start.elapsed(), report.writes)
+}
+
+async fn nothing_to_do(api: &str) {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    sync(api, folder.path(), "sqlite:rows.db").await;
+    let (mut floor, mut ours) = (Duration::MAX, Duration::MAX);
+    for _ in 0..ROUNDS {
+        floor = floor.min(fetch(api).await);
+        let (took, writes) = sync(api, folder.path(), "sqlite:rows.db").await;
+        assert_eq!(writes, 0);
+        ours = ours.min(took);
+    }
+    line(
+        &format!("sync {ROWS} rows with nothing to do (SQLite), against fetching and parsing them"),
+        floor,
+        ours,
+        1.5,
+    );
+}
+
+async fn first_load(api: &str) {
+    let postgres = support::postgres().await;
+    let (mut copy, mut ours, mut fetched) = (Duration::MAX, Duration::MAX, Duration::MAX);
+    for _ in 0..ROUNDS {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let dsn = postgres.fresh_database();
+        ours = ours.min(sync(api, folder.path(), &dsn).await.0);
+        copy = copy.min(copied(&dsn, folder.path()).await);
+        fetched = fetched.min(fetch(api).await);
+    }
+    line(
+        &format!(
+            "first load of {ROWS} rows into PostgreSQL, fetching included, against COPY of rows and cache entries"
+        ),
+        copy,
+        ours,
+        2.0,
+    );
+    line("the same, against fetching, parsing and then COPY", fetched + copy, ours, 2.0);
+}
+
+/// What was loaded, dumped to files and copied into the same layout, emptied.
+async fn copied(dsn: &str, folder: &Path) -> Duration {
+    let tables = ["cases", "votes", "sync_cache"];
+    std::fs::set_permissions(folder, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    let psql = |commands: &[String]| {
+        let mut psql = std::process::Command::new("psql");
+        for command in commands {
+            psql.args(["-c", command]);
+        }
+        let output = psql.args(["-q", dsn]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    };
+    let file = |table: &str| folder.join(table).display().to_string();
+    psql(&tables.map(|table| format!("\\copy {table} to '{}'", file(table))));
+    psql(&tables.map(|table| format!("truncate {table}")));
+    let start = Instant::now();
+    psql(&tables.map(|table| format!("\\copy {table} from '{}'", file(table))));
+    start.elapsed()
+}

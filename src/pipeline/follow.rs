@@ -1,0 +1,73 @@
+//! What comes after a pass: follow-up work, old and new, and the last word of a system that keeps records of its own.
+
+use std::collections::HashSet;
+
+use super::{Ask, Pipeline};
+use crate::error::Result;
+use crate::queue;
+use crate::state::{Report, keys};
+use crate::store::Item;
+
+impl Pipeline {
+    /// One attempt at every open piece of follow-up work, old or new.
+    pub(super) async fn follow_up(&self, ask: &Ask, report: &mut Report) {
+        if self.then.is_empty() || ask.stop.is_set() {
+            return;
+        }
+        ask.progress.step(&self.name, "following up", None);
+        match self.worker().once().await {
+            Ok(summary) => {
+                report.dead = summary.dead;
+                for fault in summary.paused {
+                    report.warn(format!("follow-up {} waits: {}", fault.scope.unwrap_or_default(), fault.message));
+                }
+                if summary.failed > 0 {
+                    report.warn(format!("{} follow-ups failed; `trueup queue ls` shows them", summary.failed));
+                }
+            }
+            Err(error) => report.fail(&error.while_("following up")),
+        }
+        if let Err(error) = self.forget_bodies().await {
+            report.fail(&error.while_("following up"));
+        }
+    }
+
+    /// Documents whose exports are done, or were given up for good, wait no longer.
+    async fn forget_bodies(&self) -> Result<()> {
+        if !self.keeps_bodies() {
+            return Ok(());
+        }
+        let mut needed = HashSet::new();
+        for then in &self.then {
+            for place in [keys::queue(&self.name, &then.name), keys::dead(&self.name, &then.name, "")] {
+                let waiting = self.state.keys(&place).await?;
+                needed.extend(waiting.iter().map(|key| keys::below(&place, key).to_owned()));
+            }
+        }
+        let prefix = keys::bodies(&self.name);
+        let waiting = self.state.keys(&prefix).await?.into_iter();
+        let gone = waiting.filter(|key| !needed.contains(keys::below(&prefix, key))).map(Item::delete).collect();
+        self.state.commit_in_parts(gone).await
+    }
+
+    /// What a system wants done once a pass is over. A look at one key is no such pass.
+    pub(super) async fn epilogue(&self, ask: &Ask, report: &mut Report) {
+        let Some(epilogue) = self.epilogue.as_ref().filter(|_| ask.only.is_none()) else { return };
+        report.conclude();
+        if let Err(error) = epilogue.after(self, report).await {
+            report.fail(&error);
+        }
+    }
+
+    pub fn worker(&self) -> queue::Worker {
+        queue::Worker {
+            pipeline: self.name.clone(),
+            state: self.state.clone(),
+            locks: self.locks.clone(),
+            clock: self.clock.clone(),
+            store: self.store.clone(),
+            shape: self.shape.clone(),
+            then: self.then.clone(),
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! A value on its way into the store, against what is there: left alone, taken over, held or written.
+
+use super::Pipeline;
+use super::decide::held_item;
+use super::plan::{Action, Step};
+use super::prepare::{Draft, Preparer, Ready, Settled, remark};
+use crate::config::Heal;
+use crate::error::Result;
+use crate::record::{Body, Entry, Fingerprint, Version};
+use crate::shape::{Existing, Output, Reconciled};
+use crate::state::held::HeldItem;
+use crate::state::journal::{Change, Intent, PriorBase};
+use crate::state::{Base, Pointer, keys};
+use crate::store::{Item, Op, Stored};
+
+impl Preparer<'_> {
+    /// Stock was taken of a store that shows its keys late: what was not in it is new, and looking again tells less.
+    pub(super) fn is_accounted_for(&self) -> bool {
+        self.line.shape.recalls() && !self.line.store.caps().strong_read
+    }
+
+    pub(super) fn put(&self, draft: Draft, prior: Option<Stored>, ready: &mut Vec<Ready>) -> Result<()> {
+        let Draft { step, output, entry, body, .. } = draft;
+        let known = step.base()?;
+        if let Some((_, base)) = &known
+            && base.key(&step.identity) == output.key
+            && self.is_in_place(&step, base, &output, prior.as_ref())
+        {
+            let stamp = self.stamp(&step, &entry, &output);
+            let next = self.next(&step, &entry, &output);
+            ready.push(self.restamp(&step, base, &next, stamp, prior)?);
+            return Ok(());
+        }
+        let output = match &prior {
+            None => output,
+            Some(stored) => {
+                let before = known.as_ref().map(|(_, base)| base.prior(&step.identity));
+                let now = self.line.clock.now();
+                match self.line.shape.reconcile(output, &stored.value, before.as_ref(), now) {
+                    Reconciled::Keep(output) => {
+                        ready.push(self.adopt(&step, &entry, &output, stored)?);
+                        return Ok(());
+                    }
+                    Reconciled::Write(output, note) => {
+                        ready.extend(note.map(|text| remark(&entry, &text)));
+                        output
+                    }
+                }
+            }
+        };
+        ready.push(self.change(step, output, &entry, body, prior, known)?);
+        Ok(())
+    }
+
+    /// What is there says the same: it is ours from now on, as it is.
+    fn adopt(&self, step: &Step, entry: &Entry, output: &Output, stored: &Stored) -> Result<Ready> {
+        let (next, stamp) = (self.next(step, entry, output), self.stamp(step, entry, output));
+        self.take_over(step.clone(), next, stamp, stored)
+    }
+
+    /// Absence has a stamp of its own: the shape's mark, not the source's.
+    fn stamp(&self, step: &Step, entry: &Entry, output: &Output) -> Fingerprint {
+        if step.entry.is_some() { self.line.shape.stamp(entry) } else { output.fingerprint }
+    }
+
+    /// What the baseline becomes.
+    fn next(&self, step: &Step, entry: &Entry, output: &Output) -> Base {
+        let bytes = Fingerprint::of(&output.value);
+        Base {
+            version: Version(String::new()),
+            fingerprint: output.fingerprint,
+            bytes: (bytes != output.fingerprint).then_some(bytes),
+            scope: step.scope.clone(),
+            body: entry.version.clone(),
+            key: (output.key != step.identity).then(|| output.key.clone()),
+            carry: output.carry.clone(),
+            written: Pointer::unset(),
+        }
+    }
+
+    fn change(
+        &self,
+        step: Step,
+        output: Output,
+        entry: &Entry,
+        body: Option<Body>,
+        mut prior: Option<Stored>,
+        known: Option<(Fingerprint, Base)>,
+    ) -> Result<Ready> {
+        let (stamp, next) = (self.stamp(&step, entry, &output), self.next(&step, entry, &output));
+        if let Some((_, base)) = &known {
+            let same_key = base.key(&step.identity) == output.key;
+            let stands = if same_key { self.edited(&step, base, prior.as_ref())? } else { self.taken(&step, &output, prior.as_ref())? };
+            if let Some(held) = stands {
+                return Ok(Ready::Held(held));
+            }
+        } else if let Some(there) = &prior {
+            if there.value == output.value || self.line.shape.existing() == Existing::Skip {
+                return self.take_over(step, next, stamp, there);
+            }
+            // Somebody else's: the condition that nothing is there will say so.
+            prior = prior.filter(|_| self.may_replace(&step.identity));
+        }
+        let waits = body.filter(|_| self.line.keeps_bodies());
+        let body = waits.and_then(|body| waiting_body(self.line, &step.identity, &output, &body));
+        let bytes = Fingerprint::of(&output.value);
+        let change = if known.is_some() || prior.is_some() { Change::Update } else { Change::Add };
+        let op = Op::Put { value: output.value, fingerprint: Some(output.fingerprint) };
+        let intent = Intent {
+            change,
+            bytes: Some(bytes),
+            next: Some(PriorBase { stamp, base: next }),
+            ..self.intent(&step, &output.key, known)
+        };
+        let mut ready = self.write(&step, intent, op, prior);
+        if let Ready::Write(write) = &mut ready {
+            write.body = body;
+        }
+        Ok(ready)
+    }
+
+    /// A new key that already holds what it should: it is ours from now on, without a write.
+    fn take_over(&self, step: Step, next: Base, stamp: Fingerprint, there: &Stored) -> Result<Ready> {
+        let bytes = Fingerprint::of(&there.value);
+        let bytes = (bytes != next.fingerprint).then_some(bytes);
+        let base = Base { version: there.version.clone(), bytes, ..next };
+        let mut items = vec![base.item(&self.line.name, &step.identity, stamp)?];
+        items.extend(self.release(&step));
+        Ok(Ready::Settled { scope: step.scope, how: Settled::Unchanged, items, note: None })
+    }
+
+    /// The record moves to a key that holds something else.
+    fn taken(&self, step: &Step, output: &Output, prior: Option<&Stored>) -> Result<Option<HeldItem>> {
+        let theirs = prior.is_some_and(|prior| prior.value != output.value);
+        if !theirs || self.may_replace(&step.identity) {
+            return Ok(None);
+        }
+        let held = held_item(self.line, step, "foreign: the key holds something trueup did not write", true)?;
+        Ok(held.map(|held| HeldItem { key: output.key.clone(), ..held }))
+    }
+
+    /// The store already holds what would be written, and we know it.
+    fn is_in_place(&self, step: &Step, base: &Base, output: &Output, prior: Option<&Stored>) -> bool {
+        let unchanged = base.fingerprint == output.fingerprint && base.key(&step.identity) == output.key;
+        // A drift was seen in the value itself: then the version alone proves nothing.
+        let by_version = !matches!(step.action, Action::Change(_, super::plan::Why::Drift));
+        let intact = prior.is_some_and(|prior| {
+            (by_version && prior.version == base.version) || Fingerprint::of(&prior.value) == base.bytes_hash()
+        });
+        let adopted = step.action == Action::Restamp && self.line.drift.edited == Heal::Adopt && prior.is_some();
+        unchanged && (intact || adopted)
+    }
+
+    pub(super) fn restamp(&self, step: &Step, base: &Base, next: &Base, stamp: Fingerprint, prior: Option<Stored>) -> Result<Ready> {
+        let base = Base {
+            version: prior.map_or_else(|| base.version.clone(), |prior| prior.version),
+            body: next.body.clone(),
+            scope: next.scope.clone(),
+            carry: next.carry.clone(),
+            ..base.clone()
+        };
+        let mut items = vec![base.item(&self.line.name, &step.identity, stamp)?];
+        items.extend(self.release(step));
+        Ok(Ready::Settled { scope: step.scope.clone(), how: Settled::Unchanged, items, note: None })
+    }
+}
+
+/// A document in the state, until its export is done. The fingerprint tells which version of it this is.
+fn waiting_body(line: &Pipeline, identity: &str, output: &Output, body: &Body) -> Option<Item> {
+    let mark = line.shape.body_mark(&output.value)?;
+    Some(Item::put(keys::body(&line.name, identity), body.bytes.clone()).with_fingerprint(mark))
+}

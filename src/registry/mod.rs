@@ -1,0 +1,129 @@
+//! The policy registry beyond its shape: what a run leaves in the registry besides the policies. Its keys are those that
+//! existing consumers read: `metadata:sync:*`, `queue:NAME` and `dead-letter:NAME`.
+//!
+//! The engine's own state is the truth; what is here is a published copy, written when a run is over and compared with
+//! what was published before, so that an interrupted run is made good by the next one.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use crate::clock::rfc3339_ms;
+use crate::config::{self, ShapeSpec};
+use crate::error::{Context, Error, Fault, Kind, Result};
+use crate::pipeline::open::Memory;
+use crate::pipeline::{Epilogue, Pipeline};
+use crate::state::{Report, Status, keys};
+use crate::store::{Access, Item, Mode};
+
+mod publish;
+
+const LAST_RUN: &str = "metadata:sync:lastRun";
+const LAST_COMMIT: &str = "metadata:sync:lastCommit";
+
+/// Open a pipeline of the config; one of policies keeps a registry.
+pub async fn open(spec: &config::Pipeline, memory: &Memory, access: Access) -> Result<Pipeline> {
+    let line = Pipeline::open(spec, memory, access).await?;
+    let epilogue: Option<Arc<dyn Epilogue>> = match spec.shape {
+        ShapeSpec::Policy => Some(Arc::new(Registry)),
+        _ => line.epilogue.clone(),
+    };
+    Ok(Pipeline { epilogue, ..line })
+}
+
+pub struct Registry;
+
+/// What the registry remembers between runs.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Memo {
+    /// The commit `lastCommit` names.
+    commit: Option<String>,
+    /// Policies in the last complete listing.
+    total: u64,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct LastRun {
+    timestamp: String,
+    total_processed: u64,
+    added: u64,
+    updated: u64,
+    deleted: u64,
+    status: &'static str,
+    error_count: u64,
+    #[serde(rename = "commitSHA")]
+    commit: Option<String>,
+    #[serde(rename = "previousCommitSHA")]
+    previous_commit: Option<String>,
+}
+
+#[async_trait]
+impl Epilogue for Registry {
+    async fn after(&self, line: &Pipeline, report: &mut Report) -> Result<()> {
+        let memo: Option<Memo> = line.state.read(&keys::registry(&line.name)).await?;
+        publish::publish(line, memo.is_none()).await.context(|| "publishing the queue".into())?;
+        let memo = memo.unwrap_or_default();
+        let next = self.write(line, report, &memo).await.context(|| "writing the registry's metadata".into())?;
+        line.state.put(&keys::registry(&line.name), &next).await
+    }
+}
+
+impl Registry {
+    /// The metadata comes last: whoever reads it finds the rest in place.
+    async fn write(&self, line: &Pipeline, report: &Report, memo: &Memo) -> Result<Memo> {
+        let complete = report.head.is_some();
+        let total = if complete { report.counts.scanned } else { memo.total };
+        let last_run = LastRun {
+            timestamp: rfc3339_ms(line.clock.now()),
+            total_processed: total,
+            added: report.counts.added,
+            updated: report.counts.updated,
+            deleted: report.counts.deleted,
+            status: status(report.status),
+            error_count: report.errors.len() as u64 + report.errors_omitted,
+            commit: report.head.clone().or_else(|| memo.commit.clone()),
+            previous_commit: memo.commit.clone(),
+        };
+        let json = serde_json::to_vec(&last_run).map_err(|error| Error::bug("encoding lastRun").caused_by(error))?;
+        let mut items = vec![Item::put(LAST_RUN, json)];
+        if let Some(commit) = &report.cursor {
+            items.push(Item::put(LAST_COMMIT, commit.clone()));
+        }
+        write_each(line, items).await?;
+        Ok(Memo { commit: report.cursor.clone().or_else(|| memo.commit.clone()), total })
+    }
+}
+
+/// A run that left something undone is partial, also when a person was asked.
+fn status(status: Status) -> &'static str {
+    match status {
+        Status::Ok => "success",
+        Status::Partial | Status::Held => "partial",
+        Status::Failed | Status::Canceled | Status::Running => "failed",
+    }
+}
+
+/// Write in the store's own batches; everything is attempted, then one error names every key that failed.
+async fn write_each(line: &Pipeline, items: Vec<Item>) -> Result<()> {
+    let size = line.store.caps().bulk_max.max(1);
+    let mut failed: Vec<(String, Fault)> = Vec::new();
+    let mut rest = items.into_iter().peekable();
+    while rest.peek().is_some() {
+        let batch: Vec<Item> = rest.by_ref().take(size).collect();
+        let names: Vec<String> = batch.iter().map(|item| item.key.clone()).collect();
+        match line.store.write(batch, Mode::Each).await {
+            Ok(outcomes) => {
+                let errors = names.into_iter().zip(outcomes).filter_map(|(key, one)| Some((key, Fault::of(&one.err()?))));
+                failed.extend(errors);
+            }
+            Err(error) => failed.extend(names.into_iter().map(|key| (key, Fault::of(&error)))),
+        }
+    }
+    let Some((_, first)) = failed.first() else { return Ok(()) };
+    let names: Vec<&str> = failed.iter().map(|(key, _)| key.as_str()).collect();
+    let kind = if first.kind == Kind::Conflict { Kind::Unavailable } else { first.kind };
+    Err(Error::new(kind, format!("{} could not be written: {}", names.join(", "), first.message))
+        .remedy_is(first.remedy.clone()))
+}

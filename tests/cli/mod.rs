@@ -1,0 +1,11 @@
+//! The real program, from the outside: what it prints, how it ends, and what it leaves behind.
+
+mod bad_input;
+mod codes;
+mod help;
+pub mod home;
+pub mod killed;
+mod reports;
+mod secrets;
+mod untouched;
+mod upgrade;
