@@ -19,7 +19,7 @@ use trueup::state::held::{Header, SYNC};
 use trueup::state::lock::Locks;
 use trueup::state::{Base, Report, State, Status, keys};
 use trueup::store::memory::Memory;
-use trueup::store::{Item, SharedStore, StoreExt, What};
+use trueup::store::{Item, Mode, SharedStore, StoreExt, What};
 
 /// The one pipeline's name.
 pub const LINE: &str = "line";
@@ -267,7 +267,7 @@ pub async fn contents(store: &SharedStore) -> BTreeMap<String, Bytes> {
 }
 
 /// Many records at once, a thousand to a write.
-pub async fn fill(store: &dyn trueup::store::Store, records: impl IntoIterator<Item = (String, String)>) {
+pub async fn fill(store: &SharedStore, records: impl IntoIterator<Item = (String, String)>) {
     let items: Vec<Item> = records.into_iter().map(|(key, value)| Item::put(key, value)).collect();
     for batch in items.chunks(1_000) {
         for outcome in store.write(batch.to_vec(), Mode::Each).await.unwrap() {
