@@ -101,7 +101,12 @@ impl Kind {
     /// It says nothing about one item, but about the other side (or this program) as a whole.
     pub fn is_systemic(self) -> bool {
         match self {
-            Kind::Unavailable | Kind::Throttled | Kind::Unauthorized | Kind::Full | Kind::Corrupt | Kind::Bug => true,
+            Kind::Unavailable
+            | Kind::Throttled
+            | Kind::Unauthorized
+            | Kind::Full
+            | Kind::Corrupt
+            | Kind::Bug => true,
             Kind::CursorLost
             | Kind::Invalid
             | Kind::NotFound

@@ -230,7 +230,8 @@ impl Http {
             _ => Kind::Invalid,
         };
         let colon = if complaint.is_empty() { "" } else { ": " };
-        let error = Error::new(kind, format!("the server answered {status}{colon}{complaint}")).answered(status.as_u16());
+        let error = Error::new(kind, format!("the server answered {status}{colon}{complaint}"))
+            .answered(status.as_u16());
         let asked = headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
         match asked.and_then(|value| self.wait_ms(value)) {
             Some(wait_ms) => error.retry_after_ms(wait_ms),

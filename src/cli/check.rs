@@ -65,7 +65,11 @@ async fn pipeline(desk: &Desk, spec: &crate::config::Pipeline, memory: &Memory) 
     match line {
         Err(error) => vec![Check::of(spec.name.clone(), spec.into.name.clone(), Err(error))],
         Ok(line) => vec![
-            Check::of(format!("{} from", spec.name), line.source.name().to_owned(), line.source.check().await),
+            Check::of(
+                format!("{} from", spec.name),
+                line.source.name().to_owned(),
+                line.source.check().await,
+            ),
             Check::of(format!("{} into", spec.name), spec.into.name.clone(), line.store.check().await),
         ],
     }
@@ -75,7 +79,8 @@ fn text(desk: &Desk, checks: &Checks) -> String {
     let mut rows = Vec::new();
     for check in &checks.checks {
         let mark = if check.ok { "ok" } else { "FAILED" };
-        let said = check.error.as_ref().map_or_else(|| check.findings.join("; "), |fault| fault.message.clone());
+        let said =
+            check.error.as_ref().map_or_else(|| check.findings.join("; "), |fault| fault.message.clone());
         rows.push(vec![mark.to_owned(), check.what.clone(), check.name.clone(), said]);
     }
     let mut text = table(&rows);

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use super::desk::Desk;
 use super::output::{count, table};
 use crate::error::{Error, Kind, Result};
-use crate::queue::{Placed, Summary};
 use crate::queue::dead::{self, Letter};
+use crate::queue::{Placed, Summary};
 use crate::state::State;
 use crate::store::Access;
 
@@ -50,7 +50,8 @@ impl Dead {
 
     pub async fn run(self, desk: &Desk) -> Result<u8> {
         let config = desk.config()?;
-        let access = if matches!(self.verb, Verb::Ls | Verb::Show { .. }) { Access::Read } else { Access::Write };
+        let access =
+            if matches!(self.verb, Verb::Ls | Verb::Show { .. }) { Access::Read } else { Access::Write };
         let state = desk.memory(&config, access).await?.state;
         match self.verb {
             Verb::Ls => {
@@ -62,7 +63,9 @@ impl Dead {
             Verb::Show { key } => {
                 let letters = dead::of(&state, &[key]).await?;
                 let all: Vec<Value> = letters.iter().map(whole).collect();
-                desk.out.result(&json!({ "dead": all }), || serde_json::to_string_pretty(&all).unwrap_or_default());
+                desk.out.result(&json!({ "dead": all }), || {
+                    serde_json::to_string_pretty(&all).unwrap_or_default()
+                });
                 Ok(0)
             }
             Verb::Retry(which) => retry(desk, &state, which).await,
@@ -82,11 +85,13 @@ async fn retry(desk: &Desk, state: &State, which: Which) -> Result<u8> {
     dead::retry(state, &letters).await?;
     let mut names: Vec<String> = letters.iter().map(|letter| letter.pipeline.clone()).collect();
     names.dedup();
-    let summary = if names.is_empty() { Summary::default() } else { super::queue::attempt(desk, &names).await? };
+    let summary =
+        if names.is_empty() { Summary::default() } else { super::queue::attempt(desk, &names).await? };
     let many = count(letters.len() as u64, "dead letter");
-    desk.out.result(&json!({ "retried": letters.len(), "done": summary.done, "failed": summary.failed }), || {
-        format!("Retried {many}: {} done, {} failed.", summary.done, summary.failed)
-    });
+    desk.out
+        .result(&json!({ "retried": letters.len(), "done": summary.done, "failed": summary.failed }), || {
+            format!("Retried {many}: {} done, {} failed.", summary.done, summary.failed)
+        });
     Ok(if summary.failed > 0 || !summary.paused.is_empty() { 3 } else { 0 })
 }
 
@@ -94,7 +99,10 @@ async fn chosen(state: &State, which: Which) -> Result<Vec<Placed<Letter>>> {
     match (which.all, which.keys.is_empty()) {
         (true, true) => dead::all(state).await,
         (false, false) => dead::of(state, &which.keys).await,
-        _ => Err(Error::new(Kind::Config, "name keys, or say --all").remedy_is("`trueup dead ls` lists the keys.")),
+        _ => {
+            Err(Error::new(Kind::Config, "name keys, or say --all")
+                .remedy_is("`trueup dead ls` lists the keys."))
+        }
     }
 }
 
@@ -130,7 +138,8 @@ fn text(letters: &[Placed<Letter>]) -> String {
     let mut rows: Vec<Vec<String>> = vec![head.iter().map(ToString::to_string).collect()];
     for letter in letters {
         let Letter { task, cause, since } = &letter.what;
-        let cells = [&task.key, &letter.pipeline, &letter.then, since, &task.attempts.to_string(), &cause.message];
+        let cells =
+            [&task.key, &letter.pipeline, &letter.then, since, &task.attempts.to_string(), &cause.message];
         rows.push(cells.map(ToOwned::to_owned).to_vec());
     }
     table(&rows) + "`trueup dead retry KEY` tries again, `trueup dead drop KEY` forgets.\n"

@@ -85,7 +85,10 @@ fn text(desk: &Desk, group: &Group) -> String {
     if group.rule.starts_with("foreign") {
         text.push_str("  `trueup adopt KEY` takes a foreign key over.\n");
     } else {
-        text.push_str(&format!("  `trueup approve {0}` applies, `trueup reject {0}` drops it.\n", group.plan));
+        text.push_str(&format!(
+            "  `trueup approve {0}` applies, `trueup reject {0}` drops it.\n",
+            group.plan
+        ));
     }
     text
 }

@@ -34,7 +34,10 @@ struct Story<'d> {
 }
 
 pub async fn run(desk: &Desk) -> Result<u8> {
-    let folder = tempfile::Builder::new().prefix("trueup-demo-").tempdir().map_err(|e| from_io(e, "making a folder"))?;
+    let folder = tempfile::Builder::new()
+        .prefix("trueup-demo-")
+        .tempdir()
+        .map_err(|e| from_io(e, "making a folder"))?;
     let at = folder.path().to_owned();
     // With --json the story is one document at the end; the commands themselves stay silent.
     let shown = Output { json: false, quiet: true, ..desk.out };
@@ -77,7 +80,9 @@ impl Story<'_> {
 
     /// Follow-up work that fails is kept, explained and tried again.
     async fn dead_letters(&mut self) -> Result<()> {
-        self.say("Follow-up work can fail, too. A command that always fails is given up after three attempts …");
+        self.say(
+            "Follow-up work can fail, too. A command that always fails is given up after three attempts …",
+        );
         self.write("broken", "the command fails while this file is here")?;
         self.write("policies/regulation-39.md", "# Regulation 39\n\nAs amended.\n")?;
         self.step("sync", 4, Step::Sync).await?;
@@ -125,11 +130,14 @@ impl Story<'_> {
         if !self.out.json {
             self.out.result(&(), || self.out.paint(Color::Dim, &format!("$ trueup {command}")));
         }
-        let desk = Desk { config: self.desk.config.clone(), out: self.desk.out, clock: self.desk.clock.clone() };
+        let desk =
+            Desk { config: self.desk.config.clone(), out: self.desk.out, clock: self.desk.clock.clone() };
         let code = step.run(&desk, self.out.json).await?;
         self.steps.push(json!({ "command": command, "exit": code }));
         if code != expected {
-            return Err(Error::bug(format!("`trueup {command}` ended with {code}, the demo expects {expected}")));
+            return Err(Error::bug(format!(
+                "`trueup {command}` ended with {code}, the demo expects {expected}"
+            )));
         }
         Ok(())
     }
@@ -160,7 +168,11 @@ enum Step {
 
 impl Step {
     async fn run(self, desk: &Desk, silent: bool) -> Result<u8> {
-        let desk = &Desk { out: Output { silent, ..desk.out }, config: desk.config.clone(), clock: desk.clock.clone() };
+        let desk = &Desk {
+            out: Output { silent, ..desk.out },
+            config: desk.config.clone(),
+            clock: desk.clock.clone(),
+        };
         match self {
             Step::Plan => plan::Plan::of(Vec::new(), None, false).run(desk).await,
             Step::Sync => Sync::all().run(desk).await,

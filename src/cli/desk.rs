@@ -32,7 +32,8 @@ impl Desk {
             let enabled: Vec<_> = config.pipelines.values().filter(|pipeline| pipeline.enabled).collect();
             if enabled.is_empty() {
                 let message = format!("{} has no pipeline to run", self.config.display());
-                return Err(Error::new(Kind::Config, message).remedy_is("Add a `[pipelines.NAME]`; see docs/config.md."));
+                return Err(Error::new(Kind::Config, message)
+                    .remedy_is("Add a `[pipelines.NAME]`; see docs/config.md."));
             }
             return Ok(enabled);
         }

@@ -35,7 +35,10 @@ impl Init {
         }
         let written = serde_json::json!({ "written": path, "recipe": self.recipe });
         desk.out.result(&written, || {
-            format!("Wrote {}. Next: `trueup plan` shows what it would do, `trueup sync` does it.", path.display())
+            format!(
+                "Wrote {}. Next: `trueup plan` shows what it would do, `trueup sync` does it.",
+                path.display()
+            )
         });
         Ok(0)
     }

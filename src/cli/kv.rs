@@ -55,7 +55,9 @@ async fn opened(desk: &Desk, store: &str, access: Access) -> Result<SharedStore>
 async fn get(desk: &Desk, store: &SharedStore, key: &str) -> Result<u8> {
     let Some(stored) = store.get_one(key).await? else {
         let message = format!("{} holds no key {key}", store.name());
-        return Err(Error::new(Kind::NotFound, message).remedy_is("`trueup kv ls STORE [PREFIX]` lists the keys."));
+        return Err(
+            Error::new(Kind::NotFound, message).remedy_is("`trueup kv ls STORE [PREFIX]` lists the keys.")
+        );
     };
     if desk.out.json {
         desk.out.json(&json!({ "key": key, "value": shown(&stored.value), "version": stored.version }));
@@ -67,7 +69,8 @@ async fn get(desk: &Desk, store: &SharedStore, key: &str) -> Result<u8> {
 
 /// Text as a string, other bytes as base64.
 fn shown(value: &[u8]) -> Value {
-    std::str::from_utf8(value).map_or_else(|_| json!({ "base64": STANDARD.encode(value) }), |text| json!(text))
+    std::str::from_utf8(value)
+        .map_or_else(|_| json!({ "base64": STANDARD.encode(value) }), |text| json!(text))
 }
 
 async fn ls(desk: &Desk, store: &SharedStore, prefix: &str) -> Result<u8> {

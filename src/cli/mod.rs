@@ -35,7 +35,13 @@ use output::Output;
 
 /// Keeps keyed stores true to their sources.
 #[derive(Parser)]
-#[command(name = "trueup", version, propagate_version = true, max_term_width = 100, arg_required_else_help = true)]
+#[command(
+    name = "trueup",
+    version,
+    propagate_version = true,
+    max_term_width = 100,
+    arg_required_else_help = true
+)]
 struct Cli {
     #[command(flatten)]
     global: Global,

@@ -53,7 +53,10 @@ impl Output {
     pub fn bytes(&self, bytes: &[u8]) {
         let mut out = std::io::stdout().lock();
         // A closed pipe is the reader's choice, not an error of ours.
-        drop(out.write_all(bytes).and_then(|()| if bytes.ends_with(b"\n") { Ok(()) } else { out.write_all(b"\n") }));
+        drop(
+            out.write_all(bytes)
+                .and_then(|()| if bytes.ends_with(b"\n") { Ok(()) } else { out.write_all(b"\n") }),
+        );
     }
 
     /// Something a person may want to know on the way.
@@ -135,7 +138,9 @@ impl Progress for Shown {
             return;
         }
         let bar = match items {
-            Some(items) => ProgressBar::new(items).with_style(style("{prefix} {msg} {wide_bar} {pos}/{len} {eta}")),
+            Some(items) => {
+                ProgressBar::new(items).with_style(style("{prefix} {msg} {wide_bar} {pos}/{len} {eta}"))
+            }
             None => ProgressBar::new_spinner().with_style(style("{spinner} {prefix} {msg}")),
         };
         bar.set_prefix(pipeline.to_owned());
@@ -177,13 +182,15 @@ fn style(template: &str) -> ProgressStyle {
 /// Rows as columns, padded to the widest cell, by characters.
 pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+    let width =
+        |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
     let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
     let mut text = String::new();
     for row in rows {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| {
-            format!("{cell}{}", " ".repeat(width.saturating_sub(cell.chars().count())))
-        });
+        let cells = row
+            .iter()
+            .zip(&widths)
+            .map(|(cell, width)| format!("{cell}{}", " ".repeat(width.saturating_sub(cell.chars().count()))));
         text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
         text.push('\n');
     }

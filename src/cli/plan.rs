@@ -66,7 +66,8 @@ impl Plan {
 /// A plan that exists is not overwritten half: it is written beside and moved into place.
 fn write(file: &Path, sealed: &Sealed) -> Result<()> {
     let doing = || format!("writing {}", file.display());
-    let text = serde_json::to_vec_pretty(sealed).map_err(|error| Error::bug("sealing a plan").caused_by(error))?;
+    let text =
+        serde_json::to_vec_pretty(sealed).map_err(|error| Error::bug("sealing a plan").caused_by(error))?;
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut draft = tempfile::NamedTempFile::new_in(folder).map_err(|error| from_io(error, doing()))?;
     draft.write_all(&text).map_err(|error| from_io(error, doing()))?;
@@ -111,7 +112,13 @@ fn text(out: &Output, plan: &Preview) -> String {
     }
     more(&mut text, plan.delete.len());
     for held in plan.held.iter().take(SHOWN) {
-        text.push_str(&format!("  {} {} {} ({})\n", out.paint(Color::Yellow, "held"), held.change.name(), held.key, held.rule));
+        text.push_str(&format!(
+            "  {} {} {} ({})\n",
+            out.paint(Color::Yellow, "held"),
+            held.change.name(),
+            held.key,
+            held.rule
+        ));
     }
     more(&mut text, plan.held.len());
     for fault in &plan.failed {
@@ -129,7 +136,8 @@ fn text(out: &Output, plan: &Preview) -> String {
 }
 
 fn closing(plan: &Preview) -> String {
-    let (adds, updates, deletes) = (plan.add.len() as u64, plan.update.len() as u64, plan.delete.len() as u64);
+    let (adds, updates, deletes) =
+        (plan.add.len() as u64, plan.update.len() as u64, plan.delete.len() as u64);
     let mut line = format!(
         "  {}, {}, {}; {} unchanged",
         count(adds, "add"),
@@ -141,7 +149,11 @@ fn closing(plan: &Preview) -> String {
         line.push_str(&format!("; {} held", plan.held.len()));
     }
     if plan.requests.made + plan.requests.to_come > 0 {
-        line.push_str(&format!("; {} made, {} to come", count(plan.requests.made, "request"), plan.requests.to_come));
+        line.push_str(&format!(
+            "; {} made, {} to come",
+            count(plan.requests.made, "request"),
+            plan.requests.to_come
+        ));
     }
     line.push('\n');
     line

@@ -170,8 +170,9 @@ pub async fn attempt(desk: &Desk, names: &[String]) -> Result<Summary> {
 }
 
 async fn take(desk: &Desk, which: Which, limit: usize, lease: &str) -> Result<u8> {
-    let lease: Duration = values::duration(lease)
-        .ok_or_else(|| Error::new(Kind::Config, format!("--lease {lease} is no duration")).remedy_is("For example 5m."))?;
+    let lease: Duration = values::duration(lease).ok_or_else(|| {
+        Error::new(Kind::Config, format!("--lease {lease} is no duration")).remedy_is("For example 5m.")
+    })?;
     let config = desk.config()?;
     let state = desk.memory(&config, Access::Write).await?.state;
     let taken = outside::take(&state, desk.clock.as_ref(), &filter(which, None), limit, lease).await?;

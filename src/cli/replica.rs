@@ -106,7 +106,9 @@ async fn run(desk: &Desk, engine: &Engine) -> Result<u8> {
     let (stop, stopped) = watch::channel(false);
     let out = desk.out;
     tokio::spawn(async move {
-        let Ok(mut term) = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) else { return };
+        let Ok(mut term) = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) else {
+            return;
+        };
         loop {
             tokio::select! {
                 _ = term.recv() => {}

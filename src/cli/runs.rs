@@ -42,13 +42,22 @@ fn text(runs: &[Report]) -> String {
     if runs.is_empty() {
         return "No runs yet. `trueup sync` makes one.".into();
     }
-    let head = ["RUN", "PIPELINE", "STARTED", "TRIGGER", "STATUS", "ADDED", "UPDATED", "DELETED", "HELD", "FAILED"];
+    let head =
+        ["RUN", "PIPELINE", "STARTED", "TRIGGER", "STATUS", "ADDED", "UPDATED", "DELETED", "HELD", "FAILED"];
     let mut rows = vec![head.iter().map(ToString::to_string).collect()];
     for run in runs {
         let counts = &run.counts;
         let status = if run.interrupted { "interrupted" } else { run.status.name() };
-        let mut row = vec![run.id.clone(), run.pipeline.clone(), run.started.clone(), run.trigger.clone(), status.into()];
-        row.extend([counts.added, counts.updated, counts.deleted, counts.held, counts.failed].map(|n| n.to_string()));
+        let mut row = vec![
+            run.id.clone(),
+            run.pipeline.clone(),
+            run.started.clone(),
+            run.trigger.clone(),
+            status.into(),
+        ];
+        row.extend(
+            [counts.added, counts.updated, counts.deleted, counts.held, counts.failed].map(|n| n.to_string()),
+        );
         rows.push(row);
     }
     table(&rows)

@@ -29,7 +29,9 @@ impl State {
         let config = desk.config()?;
         let Place::Sqlite(path) = &config.state.place else {
             let message = "this state is not a file of its own".to_owned();
-            return Err(Error::new(Kind::Config, message).remedy_is("Back it up with its own server's tools."));
+            return Err(
+                Error::new(Kind::Config, message).remedy_is("Back it up with its own server's tools.")
+            );
         };
         if !path.exists() {
             return Err(Error::new(Kind::NotFound, format!("there is no state yet at {}", path.display()))
@@ -37,7 +39,11 @@ impl State {
         }
         Sqlite::open(path, Access::Read)?.backup(&file).await?;
         desk.out.result(&json!({ "backup": file }), || {
-            format!("Copied the state to {}. To restore it, put it back as {}.", file.display(), path.display())
+            format!(
+                "Copied the state to {}. To restore it, put it back as {}.",
+                file.display(),
+                path.display()
+            )
         });
         Ok(0)
     }

@@ -78,7 +78,8 @@ impl Sync {
                 }
                 Err(error) => {
                     codes.push(error.kind().exit_code());
-                    runs.not_started.push(NotStarted { pipeline: spec.name.clone(), fault: Fault::of(&error) });
+                    runs.not_started
+                        .push(NotStarted { pipeline: spec.name.clone(), fault: Fault::of(&error) });
                     first_error.get_or_insert(error);
                 }
             }
@@ -93,7 +94,8 @@ impl Sync {
 
 /// Apply a sealed plan.
 async fn sealed(desk: &Desk, file: &Path, full: bool) -> Result<u8> {
-    let text = std::fs::read_to_string(file).map_err(|error| from_io(error, format!("reading {}", file.display())))?;
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| from_io(error, format!("reading {}", file.display())))?;
     let plan = Sealed::parse(&text)?;
     let config = desk.config()?;
     let spec = super::desk::pipeline(&config, &plan.pipeline)?;
@@ -135,8 +137,14 @@ fn show(out: &Output, runs: &Runs) {
 fn tell_troubles(out: &Output, report: &Report) {
     const SHOWN: usize = 20;
     for fault in report.errors.iter().take(SHOWN) {
-        let place = fault.key.as_deref().or(fault.scope.as_deref()).map(|at| format!(" {at}:")).unwrap_or_default();
-        out.note(&format!("{} {}:{place} {}", out.paint(Color::Red, "error"), report.pipeline, fault.message));
+        let place =
+            fault.key.as_deref().or(fault.scope.as_deref()).map(|at| format!(" {at}:")).unwrap_or_default();
+        out.note(&format!(
+            "{} {}:{place} {}",
+            out.paint(Color::Red, "error"),
+            report.pipeline,
+            fault.message
+        ));
         out.note(&format!("  what to do: {}", fault.remedy));
     }
     let more = report.errors.len().saturating_sub(SHOWN) as u64 + report.errors_omitted;
@@ -176,7 +184,8 @@ pub fn summary(out: &Output, report: &Report) -> String {
         let plan = report.plan.as_deref().unwrap_or("PLAN");
         let by = &counts.held_by;
         let kinds = [("add", by.add), ("update", by.update), ("delete", by.delete)];
-        let kinds: Vec<String> = kinds.iter().filter(|kind| kind.1 > 0).map(|(kind, n)| count(*n, kind)).collect();
+        let kinds: Vec<String> =
+            kinds.iter().filter(|kind| kind.1 > 0).map(|(kind, n)| count(*n, kind)).collect();
         text.push_str(&format!(
             "  held: {} · `trueup held` shows them, `trueup approve {plan}` applies, `trueup reject {plan}` drops them\n",
             kinds.join(", ")

@@ -48,13 +48,20 @@ impl Why {
         }
         let error = Error::new(Kind::NotFound, format!("no pipeline knows the key {}", self.key));
         Err(if near.is_empty() {
-            error.remedy_is("`trueup sync` has not written it; `trueup kv ls STORE` shows what a store holds.")
+            error
+                .remedy_is("`trueup sync` has not written it; `trueup kv ls STORE` shows what a store holds.")
         } else {
             error.remedy_is(format!("The nearest keys: {}.", near.join(", ")))
         })
     }
 
-    async fn ask(&self, desk: &Desk, spec: &Pipeline, memory: &Memory, near: &mut Vec<String>) -> Result<Option<Story>> {
+    async fn ask(
+        &self,
+        desk: &Desk,
+        spec: &Pipeline,
+        memory: &Memory,
+        near: &mut Vec<String>,
+    ) -> Result<Option<Story>> {
         let line = desk.open(spec, memory, Access::Read).await?;
         let story = line.why(&self.key).await?;
         if story.is_none() {

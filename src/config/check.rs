@@ -33,14 +33,20 @@ pub fn state_can_hold(state: &StoreSpec, span: &Span, problems: &Problems<'_>) {
         Place::Sqlite(_) => {}
         Place::Etcd(_) | Place::Postgres(_) => problems.add_with(
             span,
-            format!("state in {} {}: runs on several machines need leases", state.name, super::unbuilt::NOT_YET),
+            format!(
+                "state in {} {}: runs on several machines need leases",
+                state.name,
+                super::unbuilt::NOT_YET
+            ),
             ["expected sqlite:PATH".to_owned()],
         ),
-        Place::Memory | Place::Folder(_) | Place::S3 { .. } | Place::Cloudflare { .. } | Place::Tables(_) => problems.add_with(
-            span,
-            format!("the state cannot live in {}: it needs conditional and atomic writes", state.name),
-            ["expected sqlite:PATH".to_owned()],
-        ),
+        Place::Memory | Place::Folder(_) | Place::S3 { .. } | Place::Cloudflare { .. } | Place::Tables(_) => {
+            problems.add_with(
+                span,
+                format!("the state cannot live in {}: it needs conditional and atomic writes", state.name),
+                ["expected sqlite:PATH".to_owned()],
+            )
+        }
     }
 }
 

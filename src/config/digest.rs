@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::article::OnEdit;
 use super::git::Selection;
 use super::model::{Database, From, Heal, Limit, OnMissing, Pipeline, Place, ShapeSpec, StoreSpec, Then};
-use super::article::OnEdit;
-use super::rest::RestSpec;
 use super::redact;
+use super::rest::RestSpec;
 use crate::record::Fingerprint;
 use crate::secret::SecretRef;
 

@@ -55,7 +55,8 @@ pub fn read_git(reader: &Reader<'_>, around: &Around<'_>) -> Option<From> {
     }
     let before_slash = text.split('/').next().unwrap_or_default();
     let local = scheme.is_none() && !before_slash.contains(':');
-    let address = if local { around.base.resolve(text).to_string_lossy().into_owned() } else { text.to_owned() };
+    let address =
+        if local { around.base.resolve(text).to_string_lossy().into_owned() } else { text.to_owned() };
     Some(From::Git(GitSpec { shown: redact::url(&address), address: Secret::new(address), files }))
 }
 
@@ -86,7 +87,8 @@ fn api(field: &Field<'_>) -> Option<String> {
     let text = field.text("the URL of a GitHub API")?;
     let web = text.starts_with("http://") || text.starts_with("https://");
     if !web || text.contains(['@', '?', '#']) {
-        return field.unexpected("the URL of a GitHub API: http:// or https://, without user, password or query");
+        return field
+            .unexpected("the URL of a GitHub API: http:// or https://, without user, password or query");
     }
     Some(text.trim_end_matches('/').to_owned())
 }
@@ -107,5 +109,9 @@ fn selection(reader: &Reader<'_>, around: &Around<'_>) -> Option<Selection> {
 
 fn branch(field: &Field<'_>) -> Option<String> {
     let text = field.text("the name of a branch")?;
-    if values::is_branch_name(text) { Some(text.to_owned()) } else { field.unexpected("the name of a branch") }
+    if values::is_branch_name(text) {
+        Some(text.to_owned())
+    } else {
+        field.unexpected("the name of a branch")
+    }
 }

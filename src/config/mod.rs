@@ -21,9 +21,9 @@ mod model;
 mod overlap;
 mod pipeline;
 mod reader;
-mod replica;
 pub mod recipe;
 pub mod redact;
+mod replica;
 mod rest;
 mod rows;
 mod rss;
@@ -35,13 +35,13 @@ pub mod values;
 
 pub use article::{ArticleSpec, KeyTemplate, Named, OnEdit, Retention};
 pub use git::{GitSpec, GithubSpec, Selection};
+pub use locate::suggestion;
 pub use model::*;
 pub use rest::{
     AnswerVersion, Auth, CONCURRENCY as REST_CONCURRENCY, ColumnKind, ColumnSpec, JsonPath, Pagination, Part,
     ResourceSpec, RestSpec, Size, TableSpec,
 };
 pub use rss::{FEED_TIMEOUT, FeedSpec, PreviewSpec, RssSpec};
-pub use locate::suggestion;
 pub use source::glob_set;
 pub use store::store_spec;
 

@@ -31,7 +31,9 @@ impl Spot {
             Place::Etcd(url) => Spot::etcd(url.expose()),
             Place::Postgres(url) => Spot::Database(super::redact::url(url.expose())),
             Place::Tables(Database::Postgres(_)) => Spot::Database(store.name.clone()),
-            Place::Cloudflare { account, namespace } => Spot::Database(format!("cloudflare-kv://{account}/{namespace}")),
+            Place::Cloudflare { account, namespace } => {
+                Spot::Database(format!("cloudflare-kv://{account}/{namespace}"))
+            }
             Place::S3 { bucket, prefix } => Spot::Objects {
                 endpoint: store.options.get("endpoint").cloned(),
                 bucket: bucket.clone(),

@@ -30,7 +30,10 @@ const ATTEMPTS_MAX: i64 = 1_000;
 
 pub fn all(field: &Field<'_>, base: &Base) -> BTreeMap<String, Replica> {
     let named = field.named("a table of replicas: [replicas.NAME]");
-    named.into_iter().filter_map(|(entry, field)| Some((entry.key.clone(), read(&entry.key, &field, base)?))).collect()
+    named
+        .into_iter()
+        .filter_map(|(entry, field)| Some((entry.key.clone(), read(&entry.key, &field, base)?)))
+        .collect()
 }
 
 fn read(name: &str, field: &Field<'_>, base: &Base) -> Option<Replica> {

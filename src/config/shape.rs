@@ -3,10 +3,10 @@
 //! `as = "raw"`, or a table with the shape's settings: `as = { article = { … } }`. A new kind is a line in `KINDS`.
 
 use super::article;
-use super::rows;
 use super::locate::suggestion;
 use super::model::ShapeSpec;
 use super::reader::{Field, listed, repeated};
+use super::rows;
 use super::unbuilt::{NOT_YET, is_unbuilt};
 
 struct ShapeKind {
@@ -63,6 +63,9 @@ fn policy(settings: Option<&Field<'_>>) -> Option<ShapeSpec> {
 pub fn disjoint(one: &ShapeSpec, other: &ShapeSpec) -> bool {
     type S = ShapeSpec;
     match (one, other) {
-        (S::Raw | S::Article(_) | S::Rows(_) | S::Policy, S::Raw | S::Article(_) | S::Rows(_) | S::Policy) => false,
+        (
+            S::Raw | S::Article(_) | S::Rows(_) | S::Policy,
+            S::Raw | S::Article(_) | S::Rows(_) | S::Policy,
+        ) => false,
     }
 }

@@ -4,14 +4,14 @@
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
+use super::git;
 use super::interpolate::Env;
 use super::locate::suggestion;
 use super::model::From;
-use super::git;
 use super::reader::{Base, Field, Keys, Reader, listed, repeated};
-use super::{rest, rss};
 use super::store::{self, Stores};
 use super::unbuilt::{NOT_YET, is_unbuilt};
+use super::{rest, rss};
 
 /// What a source may refer to.
 pub struct Around<'a> {

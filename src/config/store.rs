@@ -271,7 +271,9 @@ fn cloudflare(rest: &str, _: &Base) -> Result<Place, String> {
         Some((account, namespace)) if named(account) && named(namespace) => {
             Ok(Place::Cloudflare { account: account.to_owned(), namespace: namespace.to_owned() })
         }
-        _ => Err("`cloudflare-kv://` needs an account and the id or title of a namespace behind it".to_owned()),
+        _ => {
+            Err("`cloudflare-kv://` needs an account and the id or title of a namespace behind it".to_owned())
+        }
     }
 }
 

@@ -69,7 +69,11 @@ impl<'a, P: Prepare> Applier<'a, P> {
 
     /// Three things at once: the store writes batch *k*, the state settles *k−1* and intends *k+1*, and *k+2* is
     /// rendered.
-    async fn phase(&mut self, mut steps: Reader<'_, P::Step>, belongs: impl Fn(&P::Step) -> bool) -> Result<()> {
+    async fn phase(
+        &mut self,
+        mut steps: Reader<'_, P::Step>,
+        belongs: impl Fn(&P::Step) -> bool,
+    ) -> Result<()> {
         let mut settled: Vec<Item> = Vec::new();
         let mut current = self.prepare(&mut steps, &belongs).await?;
         if let Some(first) = &current {
@@ -112,7 +116,8 @@ impl<'a, P: Prepare> Applier<'a, P> {
     /// The batch after this one was intended but will not be written: say so, so that nobody looks for it.
     async fn hand_back(&mut self, next: Option<Batch>, error: Error) -> Result<()> {
         if let Some(next) = next {
-            let exceptions: Vec<(u32, Late)> = (0u32..).zip(&next.writes).map(|(i, _)| (i, Late::Dropped)).collect();
+            let exceptions: Vec<(u32, Late)> =
+                (0u32..).zip(&next.writes).map(|(i, _)| (i, Late::Dropped)).collect();
             let run = &self.report.id;
             let mut items = vec![item(keys::outcomes(&self.line.name, run, next.number), &exceptions)?];
             items.push(Item::delete(keys::open_batch(&self.line.name, run, next.number)));
@@ -128,7 +133,11 @@ impl<'a, P: Prepare> Applier<'a, P> {
         self.ask.stop.is_set().then(|| Error::new(Kind::Canceled, "stopped by request"))
     }
 
-    fn take(&mut self, steps: &mut Reader<'_, P::Step>, belongs: impl Fn(&P::Step) -> bool) -> Result<Option<Vec<P::Step>>> {
+    fn take(
+        &mut self,
+        steps: &mut Reader<'_, P::Step>,
+        belongs: impl Fn(&P::Step) -> bool,
+    ) -> Result<Option<Vec<P::Step>>> {
         let mut taken = Vec::new();
         let mut bytes = 0;
         for step in steps.by_ref() {
@@ -144,7 +153,11 @@ impl<'a, P: Prepare> Applier<'a, P> {
         Ok((!taken.is_empty()).then_some(taken))
     }
 
-    async fn prepare(&mut self, steps: &mut Reader<'_, P::Step>, belongs: impl Fn(&P::Step) -> bool) -> Result<Option<Batch>> {
+    async fn prepare(
+        &mut self,
+        steps: &mut Reader<'_, P::Step>,
+        belongs: impl Fn(&P::Step) -> bool,
+    ) -> Result<Option<Batch>> {
         let Some(taken) = self.take(steps, belongs)? else { return Ok(None) };
         let ready = self.preparer.batch(self.next_number, taken).await?;
         self.sort_out(ready)
@@ -207,7 +220,8 @@ impl<'a, P: Prepare> Applier<'a, P> {
             return Ok(items);
         }
         let (pipeline, run) = (&self.line.name, &self.report.id);
-        items.extend(batch.writes.iter().flat_map(|write| [write.blob.clone(), write.body.clone()]).flatten());
+        items
+            .extend(batch.writes.iter().flat_map(|write| [write.blob.clone(), write.body.clone()]).flatten());
         dedup_by_key(&mut items);
         let intents: Vec<_> = batch.writes.iter().map(|write| &write.intent).collect();
         items.push(item(keys::journal(pipeline, run, batch.number), &intents)?);
@@ -226,7 +240,9 @@ impl<'a, P: Prepare> Applier<'a, P> {
         let half = half_moved(&batch.writes, &written.outcomes);
         for (index, (write, outcome)) in (0u32..).zip(batch.writes.iter().zip(written.outcomes)) {
             match outcome {
-                Ok(outcome) if write.intent.retire => self.tally_retired(index, write, &outcome, &mut arrived)?,
+                Ok(outcome) if write.intent.retire => {
+                    self.tally_retired(index, write, &outcome, &mut arrived)?
+                }
                 Err(_) if write.intent.retire => arrived.unknown(index),
                 Ok(outcome) => match half.get(&(index as usize)) {
                     None => self.tally_one(index, write, outcome, written.retried, &mut arrived)?,
@@ -239,7 +255,11 @@ impl<'a, P: Prepare> Applier<'a, P> {
                 Err(error) => {
                     let fault = Fault::of(&error).at_key(write.intent.key());
                     // Nobody knows whether it arrived: the intent stays open until the store is asked.
-                    if error.kind().is_systemic() { arrived.unknown(index) } else { arrived.failed(index, &fault) }
+                    if error.kind().is_systemic() {
+                        arrived.unknown(index)
+                    } else {
+                        arrived.failed(index, &fault)
+                    }
                     self.fail(&write.scope, write.stamp.is_some(), fault);
                 }
             }
@@ -252,7 +272,14 @@ impl<'a, P: Prepare> Applier<'a, P> {
         arrived.items()
     }
 
-    fn tally_one(&mut self, index: u32, write: &Write, outcome: Outcome, retried: bool, arrived: &mut Arrived<'_>) -> Result<()> {
+    fn tally_one(
+        &mut self,
+        index: u32,
+        write: &Write,
+        outcome: Outcome,
+        retried: bool,
+        arrived: &mut Arrived<'_>,
+    ) -> Result<()> {
         match outcome {
             Outcome::Applied(version) => {
                 self.report.writes += 1;
@@ -290,7 +317,13 @@ impl<'a, P: Prepare> Applier<'a, P> {
     }
 
     /// The old key of a record that moved; the record itself is counted at its new one.
-    fn tally_retired(&mut self, index: u32, write: &Write, outcome: &Outcome, arrived: &mut Arrived<'_>) -> Result<()> {
+    fn tally_retired(
+        &mut self,
+        index: u32,
+        write: &Write,
+        outcome: &Outcome,
+        arrived: &mut Arrived<'_>,
+    ) -> Result<()> {
         match outcome {
             Outcome::Applied(_) => self.report.writes += 1,
             Outcome::AlreadySo(_) => {}
@@ -333,7 +366,8 @@ struct Written {
 
 /// Write a batch. The old key of a record that moves goes only once the new one is there.
 async fn write(line: &Pipeline, writes: &[Write]) -> Written {
-    let (retired, rest): (Vec<usize>, Vec<usize>) = (0..writes.len()).partition(|&index| writes[index].intent.retire);
+    let (retired, rest): (Vec<usize>, Vec<usize>) =
+        (0..writes.len()).partition(|&index| writes[index].intent.retire);
     let mut written = attempt(line, writes, rest).await;
     let has_place = |index: &usize| match put_before(writes, *index) {
         Some(put) => written.outcomes[put].as_ref().is_ok_and(Outcome::landed),
@@ -388,7 +422,8 @@ async fn attempt(line: &Pipeline, writes: &[Write], mut open: Vec<usize>) -> Wri
         let mut pause = None;
         for (&index, answer) in open.iter().zip(answers) {
             if let Err(error) = &answer
-                && let Verdict::Again { wait_ms } = retry::judge(&patience(line), attempt, error, line.clock.chance())
+                && let Verdict::Again { wait_ms } =
+                    retry::judge(&patience(line), attempt, error, line.clock.chance())
             {
                 pause = pause.max(Some(wait_ms));
                 again.push(index);

@@ -164,7 +164,10 @@ impl Pipeline {
     async fn compare_source(&self, found: &mut Found) -> Result<()> {
         let mut report = Report::start(String::new(), &self.name, "audit", String::new());
         // Only the source is of interest here: the store was compared above, with its values.
-        let alone = Pipeline { drift: Drift { edited: Heal::Report, missing: Heal::Report, extra: Heal::Report }, ..self.clone() };
+        let alone = Pipeline {
+            drift: Drift { edited: Heal::Report, missing: Heal::Report, extra: Heal::Report },
+            ..self.clone()
+        };
         let ask = Ask { stop: Stop::default(), progress: std::sync::Arc::new(Silent), ..Ask::plain("audit") };
         let past = super::decide::past(&alone, &ask).await?;
         let mut reading = read::read(&alone, &ask, &Cursors::new(), &past, &mut report).await?;
@@ -173,7 +176,10 @@ impl Pipeline {
             let is_drift = matches!(step.action, Action::Change(Change::Update, Why::Drift));
             if step.entry.is_none() {
                 self.note_absent(&step, found).await?;
-            } else if !is_drift && !self.is_in_the_way(&past, &step).await? && self.really_stale(&step).await? {
+            } else if !is_drift
+                && !self.is_in_the_way(&past, &step).await?
+                && self.really_stale(&step).await?
+            {
                 found.stale(&step.key(self.shape.key_prefix())?);
             }
         }
@@ -247,9 +253,17 @@ impl Found {
         self.broken.insert(identity.to_owned());
     }
 
-    fn compare(&mut self, identity: &str, base: &Base, version: &crate::record::Version, value: &[u8], budget: Budget) {
+    fn compare(
+        &mut self,
+        identity: &str,
+        base: &Base,
+        version: &crate::record::Version,
+        value: &[u8],
+        budget: Budget,
+    ) {
         let sampled = budget.one_in <= 1 || chosen(identity, budget.one_in);
-        let intact = if sampled { Fingerprint::of(value) == base.bytes_hash() } else { *version == base.version };
+        let intact =
+            if sampled { Fingerprint::of(value) == base.bytes_hash() } else { *version == base.version };
         if intact {
             *self.audit.counts.entry("intact").or_default() += 1;
         } else {

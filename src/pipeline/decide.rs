@@ -59,7 +59,6 @@ impl Past {
     pub fn holds(&self, identity: &str) -> bool {
         !self.held_identities.is_empty() && self.held_identities.contains(identity)
     }
-
 }
 
 /// A person approved this very change.
@@ -68,8 +67,23 @@ pub fn is_approved(approved: &HashMap<String, HeldItem>, step: &Step) -> bool {
     held.is_some_and(|held| Some(held.change) == step.change() && held.stamp == step.mark() && !held.foreign)
 }
 
-pub async fn decide(line: &Pipeline, ask: &Ask, past: &Past, reading: Reading, report: &mut Report) -> Result<Plan> {
-    let mut decider = Decider { line, ask, past, report, plan: Plan::default(), weighed: Steps::default(), gone: HashSet::new(), population: Population::default() };
+pub async fn decide(
+    line: &Pipeline,
+    ask: &Ask,
+    past: &Past,
+    reading: Reading,
+    report: &mut Report,
+) -> Result<Plan> {
+    let mut decider = Decider {
+        line,
+        ask,
+        past,
+        report,
+        plan: Plan::default(),
+        weighed: Steps::default(),
+        gone: HashSet::new(),
+        population: Population::default(),
+    };
     decider.population.known = reading.known;
     decider.run(reading).await
 }
@@ -132,7 +146,8 @@ impl Decider<'_> {
         let orphans = super::orphans::gone_with_their_owner(self.line, unseen, scopes, &self.gone)?;
         for step in unseen.read::<Step>()? {
             let step = step?;
-            let absence = if orphans.contains(&step.identity) { Absence::Proven } else { scopes.absence(&step.scope) };
+            let absence =
+                if orphans.contains(&step.identity) { Absence::Proven } else { scopes.absence(&step.scope) };
             match absence {
                 Absence::Proven => self.absent(step)?,
                 Absence::StillThere => self.still_there(&step),
@@ -200,7 +215,8 @@ impl Decider<'_> {
 
     /// People's decisions first; what they leave open goes to the guard.
     fn consider(&mut self, step: Step) -> Result<()> {
-        let decision = self.past.decisions.get(&step.identity).filter(|decision| decision.verdict != Verdict::Adopted);
+        let decision =
+            self.past.decisions.get(&step.identity).filter(|decision| decision.verdict != Verdict::Adopted);
         if decision.is_some_and(|decision| decision.stamp != step.mark()) {
             self.plan.void.push(step.identity.clone());
         }
@@ -268,7 +284,16 @@ impl Decider<'_> {
             }
             let action = Action::Change(Change::Delete, Why::Absent);
             let (scope, seen) = (String::new(), Seen::NotAsked);
-            self.take(&Step { identity, scope, action, stamp: None, entry: None, base: None, seen, after: None })?;
+            self.take(&Step {
+                identity,
+                scope,
+                action,
+                stamp: None,
+                entry: None,
+                base: None,
+                seen,
+                after: None,
+            })?;
         }
         Ok(())
     }
@@ -356,7 +381,8 @@ async fn weigh(line: &Pipeline, past: &Past, mut step: Step) -> Result<(Step, bo
             Ok((step, false))
         }
         Action::Change(Change::Add, _) => {
-            let decided = past.decisions.contains_key(&step.identity) || past.held_identities.contains(&step.identity);
+            let decided =
+                past.decisions.contains_key(&step.identity) || past.held_identities.contains(&step.identity);
             let taken = matches!(step.seen, Seen::At(_));
             if line.compares_content() && (decided || taken) {
                 step.after = after(line, &step).await.unwrap_or(None);
@@ -386,7 +412,8 @@ async fn after(line: &Pipeline, step: &Step) -> Result<Option<Fingerprint>> {
 
 /// The key of a new entry already holds something. The same bytes are adopted; anything else is somebody else's.
 pub async fn is_foreign(line: &Pipeline, past: &Past, step: &Step) -> Result<bool> {
-    let adopted = past.decisions.get(&step.identity).is_some_and(|decision| decision.verdict == Verdict::Adopted);
+    let adopted =
+        past.decisions.get(&step.identity).is_some_and(|decision| decision.verdict == Verdict::Adopted);
     if line.adopt || adopted || line.shape.existing() != Existing::Hold {
         return Ok(false);
     }
@@ -408,7 +435,10 @@ pub async fn past(line: &Pipeline, ask: &Ask) -> Result<Past> {
     };
     let parked = super::parked::load(line).await?;
     Ok(Past {
-        decisions: decisions.into_iter().map(|(key, value)| (keys::below(&prefix, &key).to_owned(), value)).collect(),
+        decisions: decisions
+            .into_iter()
+            .map(|(key, value)| (keys::below(&prefix, &key).to_owned(), value))
+            .collect(),
         approved: ask.approved.iter().map(|held| (held.identity.clone(), held.clone())).collect(),
         held_identities: held.iter().map(|held| held.identity.clone()).collect(),
         held_updates: held
@@ -417,7 +447,11 @@ pub async fn past(line: &Pipeline, ask: &Ask) -> Result<Past> {
             .map(|held| held.identity.clone())
             .collect(),
         held,
-        parked_identities: parked.values().filter(|one| !one.shadowed).map(|one| one.identity.clone()).collect(),
+        parked_identities: parked
+            .values()
+            .filter(|one| !one.shadowed)
+            .map(|one| one.identity.clone())
+            .collect(),
         parked,
         expired: Vec::new(),
     })

@@ -25,7 +25,13 @@ pub enum Finding {
 }
 
 /// An entry is there. Is there anything to do about it?
-pub fn sighted(stamp: Fingerprint, body: &str, known: Option<Known<'_>>, seen: &Seen, drift: Drift) -> Finding {
+pub fn sighted(
+    stamp: Fingerprint,
+    body: &str,
+    known: Option<Known<'_>>,
+    seen: &Seen,
+    drift: Drift,
+) -> Finding {
     let Some(known) = known else { return Finding::Act(Action::Change(Change::Add, Why::New)) };
     if stamp != known.stamp {
         let why = if body == known.body { Why::Path } else { Why::Sha };
@@ -74,7 +80,11 @@ mod tests {
             (new, "b1", known, at("7"), heal, UPDATE(Why::Path)),
             (new, "b2", known, Seen::Nothing, policy(Heal::Report), UPDATE(Why::Sha)),
         ] {
-            assert_eq!(sighted(stamp, body, known, &seen, drift), expected, "{body} {known:?} {seen:?} {drift:?}");
+            assert_eq!(
+                sighted(stamp, body, known, &seen, drift),
+                expected,
+                "{body} {known:?} {seen:?} {drift:?}"
+            );
         }
     }
 }

@@ -23,6 +23,10 @@ pub async fn of(line: &Pipeline, step: &Step, key: &str) -> Result<Option<String
     let (Ok(old), Ok(new)) = (std::str::from_utf8(&stored.value), std::str::from_utf8(&output.value)) else {
         return Ok(None);
     };
-    let diff = TextDiff::from_lines(old, new).unified_diff().context_radius(2).header("stored", "source").to_string();
+    let diff = TextDiff::from_lines(old, new)
+        .unified_diff()
+        .context_radius(2)
+        .header("stored", "source")
+        .to_string();
     Ok((!diff.is_empty()).then_some(diff))
 }

@@ -26,7 +26,8 @@ pub async fn finish(
     }
     let id = plan_id(&line.name, &mut plan)?;
     report.plan = Some(id.clone());
-    let mut items: Vec<Item> = plan.void.iter().map(|identity| Item::delete(keys::decision(&line.name, identity))).collect();
+    let mut items: Vec<Item> =
+        plan.void.iter().map(|identity| Item::delete(keys::decision(&line.name, identity))).collect();
     if applied.journal_bytes > 0 {
         items.push(item(keys::weight(&line.name, &report.id), &applied.journal_bytes)?);
     }
@@ -44,7 +45,12 @@ pub async fn finish(
     line.state.commit_in_parts(items).await
 }
 
-fn moved_cursors(line: &Pipeline, scopes: &Scopes, failed: &[String], report: &mut Report) -> Result<Vec<Item>> {
+fn moved_cursors(
+    line: &Pipeline,
+    scopes: &Scopes,
+    failed: &[String],
+    report: &mut Report,
+) -> Result<Vec<Item>> {
     let mut items = Vec::new();
     for (scope, cursor) in scopes.cursors(failed) {
         items.push(item(format!("{}{scope}", keys::cursors(&line.name)), &cursor)?);
@@ -66,7 +72,8 @@ fn shadowed(line: &Pipeline, plan: &Plan) -> Result<Vec<Item>> {
     let mut items = Vec::new();
     for (entry, identity, scope) in &plan.shadowed {
         let why = format!("shadowed: another entry is {identity} too");
-        let parked = Parked { identity: identity.clone(), scope: scope.clone(), why, shadowed: true, unknown: false };
+        let parked =
+            Parked { identity: identity.clone(), scope: scope.clone(), why, shadowed: true, unknown: false };
         items.push(item(keys::parked_item(&line.name, entry), &parked)?);
     }
     Ok(items)
@@ -100,7 +107,8 @@ pub fn nothing_could_be_read(scopes: &Scopes) -> Error {
     let mut faults = scopes.broken();
     let Some((scope, fault)) = faults.next() else { return Error::bug("no scope was broken") };
     let others = faults.count();
-    let mut message = if scope.is_empty() { fault.message.clone() } else { format!("{scope}: {}", fault.message) };
+    let mut message =
+        if scope.is_empty() { fault.message.clone() } else { format!("{scope}: {}", fault.message) };
     if others > 0 {
         message = format!("nothing could be read: {message} (and {others} more)");
     }

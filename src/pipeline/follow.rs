@@ -19,10 +19,15 @@ impl Pipeline {
             Ok(summary) => {
                 report.dead = summary.dead;
                 for fault in summary.paused {
-                    report.warn(format!("follow-up {} waits: {}", fault.scope.unwrap_or_default(), fault.message));
+                    report.warn(format!(
+                        "follow-up {} waits: {}",
+                        fault.scope.unwrap_or_default(),
+                        fault.message
+                    ));
                 }
                 if summary.failed > 0 {
-                    report.warn(format!("{} follow-ups failed; `trueup queue ls` shows them", summary.failed));
+                    report
+                        .warn(format!("{} follow-ups failed; `trueup queue ls` shows them", summary.failed));
                 }
             }
             Err(error) => report.fail(&error.while_("following up")),
@@ -46,7 +51,8 @@ impl Pipeline {
         }
         let prefix = keys::bodies(&self.name);
         let waiting = self.state.keys(&prefix).await?.into_iter();
-        let gone = waiting.filter(|key| !needed.contains(keys::below(&prefix, key))).map(Item::delete).collect();
+        let gone =
+            waiting.filter(|key| !needed.contains(keys::below(&prefix, key))).map(Item::delete).collect();
         self.state.commit_in_parts(gone).await
     }
 

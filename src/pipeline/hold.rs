@@ -2,7 +2,7 @@
 
 use super::{Ask, Pipeline};
 use crate::error::{Error, Kind, Result};
-use crate::state::held::{Decision, HeldItem, Header, Verdict};
+use crate::state::held::{Decision, Header, HeldItem, Verdict};
 use crate::state::journal::Change;
 use crate::state::{Report, item, keys};
 
@@ -35,7 +35,8 @@ impl Pipeline {
             // A stranger's key may become free: the record it stood in the way of must not have been dropped by then.
             let ours = held.iter().filter(|held| !(held.foreign && held.change == Change::Add));
             let decisions = ours.map(|held: &HeldItem| {
-                let decision = Decision { verdict: Verdict::Rejected, stamp: held.stamp, run: run.to_owned() };
+                let decision =
+                    Decision { verdict: Verdict::Rejected, stamp: held.stamp, run: run.to_owned() };
                 item(keys::decision(&self.name, &held.identity), &decision)
             });
             self.state.commit_in_parts(decisions.collect::<Result<_>>()?).await?;
@@ -46,5 +47,8 @@ impl Pipeline {
 
 /// The pipeline a held plan belongs to must still be in the config.
 pub fn no_such_pipeline(header: &Header) -> Error {
-    Error::new(Kind::Config, format!("the plan {} belongs to {}, which is not in the config", header.plan, header.pipeline))
+    Error::new(
+        Kind::Config,
+        format!("the plan {} belongs to {}, which is not in the config", header.plan, header.pipeline),
+    )
 }

@@ -24,7 +24,8 @@ impl Lines {
         tokio::spawn(async move {
             let mut after: Option<String> = None;
             loop {
-                let page = store.list(Query { prefix: &below, after: after.as_deref(), limit: PAGE, what }).await;
+                let page =
+                    store.list(Query { prefix: &below, after: after.as_deref(), limit: PAGE, what }).await;
                 let more = page.as_ref().is_ok_and(|page| page.more);
                 after = page.as_ref().ok().and_then(|page| page.items.last().map(|line| line.key.clone()));
                 if sender.send(page.map(|page| page.items)).await.is_err() || !more {

@@ -45,7 +45,6 @@ mod stock;
 pub mod undo;
 pub mod why;
 
-
 /// A pipeline of the config, with everything opened. Clones share the same source, store and state.
 #[derive(Clone)]
 pub struct Pipeline {
@@ -97,7 +96,16 @@ pub struct Ask {
 impl Ask {
     pub fn plain(trigger: &'static str) -> Self {
         let (stop, progress) = (Stop::default(), Arc::new(Silent));
-        Ask { trigger, only: None, full: false, approved: Vec::new(), heal: HashSet::new(), sealed: None, stop, progress }
+        Ask {
+            trigger,
+            only: None,
+            full: false,
+            approved: Vec::new(),
+            heal: HashSet::new(),
+            sealed: None,
+            stop,
+            progress,
+        }
     }
 }
 
@@ -181,7 +189,13 @@ impl Pipeline {
         }
 
         ask.progress.step(&self.name, "writing", Some(plan.adds + plan.updates + plan.deletes));
-        let preparer = prepare::Preparer { line: self, run: &report.id.clone(), decisions: &past.decisions, approved: &past.approved, parked: &past.parked };
+        let preparer = prepare::Preparer {
+            line: self,
+            run: &report.id.clone(),
+            decisions: &past.decisions,
+            approved: &past.approved,
+            parked: &past.parked,
+        };
         let mut applier = apply::Applier::new(self, ask, preparer, report);
         let outcome = applier.all(&mut plan.steps).await;
         let applied = applier.applied;
@@ -195,7 +209,8 @@ impl Pipeline {
 
     /// Whether documents are kept until they are exported.
     fn keeps_bodies(&self) -> bool {
-        self.shape.exports_body() && self.then.iter().any(|then| matches!(then.effect, queue::Effect::Export(_)))
+        self.shape.exports_body()
+            && self.then.iter().any(|then| matches!(then.effect, queue::Effect::Export(_)))
     }
 
     /// Versions of this source are only hints, and its bodies are at hand: content is compared before it is judged.
@@ -213,11 +228,13 @@ impl Pipeline {
         let chance = u128::from(self.clock.random()) << 64 | u128::from(self.clock.random());
         let id = retention::run_id_after(newest.as_deref(), self.clock.now(), chance)?;
         let report = Report::start(id, &self.name, trigger, rfc3339_ms(self.clock.now()));
-        self.state.commit(vec![
-            crate::state::item(keys::run(&report.id), &report)?,
-            crate::state::item(keys::last(&self.name), &report.id)?,
-            crate::state::item(keys::NEWEST_RUN, &report.id)?,
-        ]).await?;
+        self.state
+            .commit(vec![
+                crate::state::item(keys::run(&report.id), &report)?,
+                crate::state::item(keys::last(&self.name), &report.id)?,
+                crate::state::item(keys::NEWEST_RUN, &report.id)?,
+            ])
+            .await?;
         Ok(report)
     }
 
@@ -249,7 +266,8 @@ impl Pipeline {
     pub async fn find_run(state: &State, run: &str) -> Result<Report> {
         let found: Option<Report> = state.read(&keys::run(run)).await?;
         found.ok_or_else(|| {
-            Error::new(Kind::NotFound, format!("there is no run {run}")).remedy_is("`trueup runs` lists them.")
+            Error::new(Kind::NotFound, format!("there is no run {run}"))
+                .remedy_is("`trueup runs` lists them.")
         })
     }
 }

@@ -117,15 +117,26 @@ async fn source(spec: &config::Pipeline, memory: &Memory, access: Access) -> Res
             let branch = git.files.branch.clone().unwrap_or_default();
             let print = Fingerprint::of_parts(&[git.address.expose().as_bytes(), branch.as_bytes()]);
             let cache = memory.copies.join(format!("{}-{}", spec.name, print.short()));
-            Arc::new(Git::new(git_repository(git)?, globs(&git.files)?, &cache, access == Access::Write, clock)?)
+            Arc::new(Git::new(
+                git_repository(git)?,
+                globs(&git.files)?,
+                &cache,
+                access == Access::Write,
+                clock,
+            )?)
         }
         From::Github(hub) => Arc::new(GitHub::new(github_repository(hub)?, globs(&hub.files)?, clock)?),
         From::Rest(rest) => Arc::new(Rest::new(rest, spec.concurrency, clock)?),
-        From::Files { folder, include, exclude } => Arc::new(Files::new(folder.clone(), include, exclude, clock)?),
+        From::Files { folder, include, exclude } => {
+            Arc::new(Files::new(folder.clone(), include, exclude, clock)?)
+        }
         From::Rss(spec) => Arc::new(Rss::new(spec, clock)?),
         From::Store { store, prefix } => {
             let opened = open::open(store, Access::Read, clock).await;
-            Arc::new(FromStore::new(opened.context(|| format!("opening the store {}", store.name))?, prefix.clone()))
+            Arc::new(FromStore::new(
+                opened.context(|| format!("opening the store {}", store.name))?,
+                prefix.clone(),
+            ))
         }
     })
 }

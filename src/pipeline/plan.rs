@@ -126,7 +126,8 @@ impl Default for Steps {
 impl Steps {
     pub fn push<T: Serialize>(&mut self, step: &T) -> Result<()> {
         self.count += 1;
-        let bytes = postcard::to_stdvec(step).map_err(|error| Error::bug("encoding a plan").caused_by(error))?;
+        let bytes =
+            postcard::to_stdvec(step).map_err(|error| Error::bug("encoding a plan").caused_by(error))?;
         let length = u32::try_from(bytes.len()).map_err(|_| Error::bug("a step of the plan is too large"))?;
         self.buffer.extend_from_slice(&length.to_le_bytes());
         self.buffer.extend_from_slice(&bytes);
@@ -151,7 +152,11 @@ impl Steps {
     pub fn read<T: for<'de> Deserialize<'de>>(&mut self) -> Result<Reader<'_, T>> {
         self.flush()?;
         self.file.seek(SeekFrom::Start(0)).map_err(|error| from_io(error, "reading the plan"))?;
-        Ok(Reader { input: BufReader::with_capacity(64 * 1024, &mut self.file), row: Vec::new(), of: std::marker::PhantomData })
+        Ok(Reader {
+            input: BufReader::with_capacity(64 * 1024, &mut self.file),
+            row: Vec::new(),
+            of: std::marker::PhantomData,
+        })
     }
 }
 
@@ -171,7 +176,9 @@ impl<T: for<'de> Deserialize<'de>> Reader<'_, T> {
         self.input.read_exact(&mut length).map_err(|error| from_io(error, doing))?;
         self.row.resize(u32::from_le_bytes(length) as usize, 0);
         self.input.read_exact(&mut self.row).map_err(|error| from_io(error, doing))?;
-        postcard::from_bytes(&self.row).map(Some).map_err(|error| Error::bug("decoding a plan").caused_by(error))
+        postcard::from_bytes(&self.row)
+            .map(Some)
+            .map_err(|error| Error::bug("decoding a plan").caused_by(error))
     }
 }
 
@@ -197,9 +204,16 @@ impl PlanId {
         PlanId { pipeline: pipeline.to_owned(), sum: [0; 4], items: 0 }
     }
 
-    pub fn add(&mut self, identity: &str, change: Change, stamp: Option<Fingerprint>, before: Option<Fingerprint>) {
+    pub fn add(
+        &mut self,
+        identity: &str,
+        change: Change,
+        stamp: Option<Fingerprint>,
+        before: Option<Fingerprint>,
+    ) {
         let print = |print: Option<Fingerprint>| print.map_or([0; 32], |print| print.0);
-        let item = Fingerprint::of_parts(&[identity.as_bytes(), &[change as u8], &print(stamp), &print(before)]);
+        let item =
+            Fingerprint::of_parts(&[identity.as_bytes(), &[change as u8], &print(stamp), &print(before)]);
         for (sum, lane) in self.sum.iter_mut().zip(item.0.chunks_exact(8)) {
             let lane = lane.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
             *sum = sum.wrapping_add(lane);

@@ -24,11 +24,23 @@ pub enum Ready {
     /// A write with its intent.
     Write(Box<Write>),
     /// The store is right; only state learns something.
-    Settled { scope: String, how: Settled, items: Vec<Item>, note: Option<String> },
+    Settled {
+        scope: String,
+        how: Settled,
+        items: Vec<Item>,
+        note: Option<String>,
+    },
     /// Present but unusable.
-    Parked { entry: String, parked: Parked },
+    Parked {
+        entry: String,
+        parked: Parked,
+    },
     /// `scanned` = it was seen at the source, and counted there.
-    Failed { scope: String, scanned: bool, fault: Fault },
+    Failed {
+        scope: String,
+        scanned: bool,
+        fault: Fault,
+    },
     Held(HeldItem),
     /// Something a person should know; nothing comes of it.
     Remark(String),
@@ -171,7 +183,6 @@ impl Prepare for Preparer<'_> {
 }
 
 impl Preparer<'_> {
-
     async fn draft(&self, step: Step) -> Drafted {
         match step.action {
             Action::Change(Change::Delete, _) => Drafted::Delete(step),
@@ -246,11 +257,22 @@ impl Preparer<'_> {
         Ok(old)
     }
 
-    fn retire(&self, step: &Step, output: &Output, priors: &mut HashMap<String, Stored>) -> Result<Vec<Ready>> {
-        let old = Self::old_keys(step, output)?.into_iter().filter_map(|key| Some((priors.remove(&key)?, key)));
+    fn retire(
+        &self,
+        step: &Step,
+        output: &Output,
+        priors: &mut HashMap<String, Stored>,
+    ) -> Result<Vec<Ready>> {
+        let old =
+            Self::old_keys(step, output)?.into_iter().filter_map(|key| Some((priors.remove(&key)?, key)));
         Ok(old
             .map(|(prior, key)| {
-                let intent = Intent { change: Change::Delete, retire: true, lift: false, ..self.intent(step, &key, None) };
+                let intent = Intent {
+                    change: Change::Delete,
+                    retire: true,
+                    lift: false,
+                    ..self.intent(step, &key, None)
+                };
                 self.write(step, intent, Op::Delete, Some(prior))
             })
             .collect())
@@ -285,7 +307,8 @@ impl Preparer<'_> {
 
     /// May a new entry take over what is already under its key?
     pub(super) fn may_replace(&self, identity: &str) -> bool {
-        let adopted = || self.decisions.get(identity).is_some_and(|decision| decision.verdict == Verdict::Adopted);
+        let adopted =
+            || self.decisions.get(identity).is_some_and(|decision| decision.verdict == Verdict::Adopted);
         self.line.shape.existing() != Existing::Hold || self.line.adopt || adopted()
     }
 
@@ -328,21 +351,37 @@ impl Preparer<'_> {
             write.item.expect = Expect::Anything;
         }
         // A conflict is held under the content where that is compared, like everything a person decides about.
-        let content = write.intent.next.as_ref().map(|next| next.base.fingerprint).filter(|_| self.line.compares_content());
+        let content = write
+            .intent
+            .next
+            .as_ref()
+            .map(|next| next.base.fingerprint)
+            .filter(|_| self.line.compares_content());
         let stamp = step.stamp.map(|stamp| content.unwrap_or(stamp));
         Ready::Write(Box::new(Write { scope: step.scope.clone(), stamp, missing, release, ..write }))
     }
 
     /// Somebody changed the value since we wrote it, and the config does not let us overwrite that.
-    pub(super) fn edited(&self, step: &Step, base: &Base, prior: Option<&Stored>) -> Result<Option<HeldItem>> {
-        if self.line.drift.edited == Heal::Heal || is_approved(self.approved, step) || !is_edited(base, prior) {
+    pub(super) fn edited(
+        &self,
+        step: &Step,
+        base: &Base,
+        prior: Option<&Stored>,
+    ) -> Result<Option<HeldItem>> {
+        if self.line.drift.edited == Heal::Heal || is_approved(self.approved, step) || !is_edited(base, prior)
+        {
             return Ok(None);
         }
         held_item(self.line, step, "edited in the store, and `drift.edited` says to leave it", false)
     }
 
     /// What somebody else put there is never deleted along with what we wrote.
-    fn edited_before_delete(&self, step: &Step, base: &Base, prior: Option<&Stored>) -> Result<Option<HeldItem>> {
+    fn edited_before_delete(
+        &self,
+        step: &Step,
+        base: &Base,
+        prior: Option<&Stored>,
+    ) -> Result<Option<HeldItem>> {
         if self.may_replace(&step.identity) || !is_edited(base, prior) {
             return Ok(None);
         }
@@ -363,7 +402,8 @@ impl Preparer<'_> {
 
     /// State items that forget what stood in the way of a step: it was parked, or a person had decided on it.
     pub(super) fn release(&self, step: &Step) -> Vec<Item> {
-        let decided = self.decisions.get(&step.identity).map(|_| keys::decision(&self.line.name, &step.identity));
+        let decided =
+            self.decisions.get(&step.identity).map(|_| keys::decision(&self.line.name, &step.identity));
         let mut items = self.unpark(step);
         items.extend(decided.map(Item::delete));
         items
@@ -398,7 +438,9 @@ pub fn conditional(pipeline: &str, run: &str, mut intent: Intent, op: Op, prior:
 }
 
 fn is_edited(base: &Base, prior: Option<&Stored>) -> bool {
-    prior.is_some_and(|prior| prior.version != base.version && Fingerprint::of(&prior.value) != base.bytes_hash())
+    prior.is_some_and(|prior| {
+        prior.version != base.version && Fingerprint::of(&prior.value) != base.bytes_hash()
+    })
 }
 
 pub(super) fn remark(entry: &Entry, text: &str) -> Ready {

@@ -68,7 +68,12 @@ impl Pipeline {
         informed.line.preview_informed(ask, informed.expired, &mut report).await
     }
 
-    async fn preview_informed(&self, ask: &Ask, expired: Vec<String>, report: &mut Report) -> Result<Preview> {
+    async fn preview_informed(
+        &self,
+        ask: &Ask,
+        expired: Vec<String>,
+        report: &mut Report,
+    ) -> Result<Preview> {
         let mut past = decide::past(self, ask).await?;
         past.expired = expired;
         let cursors = if ask.full { Cursors::new() } else { self.cursors().await? };
@@ -88,7 +93,8 @@ impl Pipeline {
         for step in plan.steps.read::<Step>()? {
             self.show(&step?, &mut preview).await?;
         }
-        preview.failed = std::mem::take(&mut report.errors).into_iter().filter(|fault| fault.scope.is_none()).collect();
+        preview.failed =
+            std::mem::take(&mut report.errors).into_iter().filter(|fault| fault.scope.is_none()).collect();
         preview.warnings = std::mem::take(&mut report.warnings);
         preview.unchanged += report.counts.unchanged;
         preview.requests.made = self.source.requests();

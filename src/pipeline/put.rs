@@ -90,7 +90,11 @@ impl Preparer<'_> {
         let (stamp, next) = (self.stamp(&step, entry, &output), self.next(&step, entry, &output));
         if let Some((_, base)) = &known {
             let same_key = base.key(&step.identity) == output.key;
-            let stands = if same_key { self.edited(&step, base, prior.as_ref())? } else { self.taken(&step, &output, prior.as_ref())? };
+            let stands = if same_key {
+                self.edited(&step, base, prior.as_ref())?
+            } else {
+                self.taken(&step, &output, prior.as_ref())?
+            };
             if let Some(held) = stands {
                 return Ok(Ready::Held(held));
             }
@@ -145,13 +149,22 @@ impl Preparer<'_> {
         // A drift was seen in the value itself: then the version alone proves nothing.
         let by_version = !matches!(step.action, Action::Change(_, super::plan::Why::Drift));
         let intact = prior.is_some_and(|prior| {
-            (by_version && prior.version == base.version) || Fingerprint::of(&prior.value) == base.bytes_hash()
+            (by_version && prior.version == base.version)
+                || Fingerprint::of(&prior.value) == base.bytes_hash()
         });
-        let adopted = step.action == Action::Restamp && self.line.drift.edited == Heal::Adopt && prior.is_some();
+        let adopted =
+            step.action == Action::Restamp && self.line.drift.edited == Heal::Adopt && prior.is_some();
         unchanged && (intact || adopted)
     }
 
-    pub(super) fn restamp(&self, step: &Step, base: &Base, next: &Base, stamp: Fingerprint, prior: Option<Stored>) -> Result<Ready> {
+    pub(super) fn restamp(
+        &self,
+        step: &Step,
+        base: &Base,
+        next: &Base,
+        stamp: Fingerprint,
+        prior: Option<Stored>,
+    ) -> Result<Ready> {
         let base = Base {
             version: prior.map_or_else(|| base.version.clone(), |prior| prior.version),
             body: next.body.clone(),

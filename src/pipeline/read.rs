@@ -49,7 +49,9 @@ pub async fn read(
     let (mut sink, events) = source::channel_until(ask.stop.flag());
     let listing = async {
         let listed = match line.source.list(cursors, &mut sink).await {
-            Ok(()) if ask.stop.is_set() => Err(Error::new(crate::error::Kind::Canceled, "stopped by request")),
+            Ok(()) if ask.stop.is_set() => {
+                Err(Error::new(crate::error::Kind::Canceled, "stopped by request"))
+            }
             listed => listed,
         };
         let flushed = if listed.is_ok() { sink.flush().await } else { Ok(()) };
@@ -106,23 +108,23 @@ struct Peek<'a> {
 fn peek(line: &Listed) -> Result<Peek<'_>> {
     let value = line.value.as_deref().unwrap_or_default();
     serde_json::from_slice(value).map_err(|error| {
-        Error::new(crate::error::Kind::Corrupt, format!("the state record {} cannot be read", line.key)).caused_by(error)
+        Error::new(crate::error::Kind::Corrupt, format!("the state record {} cannot be read", line.key))
+            .caused_by(error)
     })
 }
 
 impl<'a> Merge<'a> {
-    async fn start(
-        line: &'a Pipeline,
-        ask: &'a Ask,
-        past: &'a Past,
-        report: &'a mut Report,
-    ) -> Result<Self> {
+    async fn start(line: &'a Pipeline, ask: &'a Ask, past: &'a Past, report: &'a mut Report) -> Result<Self> {
         let joined = match (line.store.caps().cheap_list, line.shape.key_prefix()) {
             (false, _) => Joined::No,
             (true, Some(prefix)) => Joined::InOrder(Lines::of(line.store.clone(), prefix, Ls::Keys)),
             (true, None) => Joined::ByKey(by_key(line).await?),
         };
-        let baseline = Lines::of(line.baseline.as_ref().unwrap_or(line.state.store()).clone(), keys::bases(&line.name), Ls::Values);
+        let baseline = Lines::of(
+            line.baseline.as_ref().unwrap_or(line.state.store()).clone(),
+            keys::bases(&line.name),
+            Ls::Values,
+        );
         let found = Reading::default();
         let (only, heal) = (ask.only.as_deref(), &ask.heal);
         Ok(Merge { line, only, heal, past, report, baseline, joined, found, last: None })
@@ -194,14 +196,23 @@ impl<'a> Merge<'a> {
         let finding = detect::sighted(stamp, &sighting.entry.version, known_as, &seen, self.line.drift);
         match finding {
             Finding::Same if self.heal.contains(&sighting.identity) => {
-                self.push_step(sighting, Action::Change(Change::Update, Why::Drift), stamp, known.as_ref(), seen)?;
+                self.push_step(
+                    sighting,
+                    Action::Change(Change::Update, Why::Drift),
+                    stamp,
+                    known.as_ref(),
+                    seen,
+                )?;
             }
             Finding::Same => {
                 self.void_decision(&sighting.identity);
                 self.report.count(&sighting.entry.scope, |counts| counts.unchanged += 1);
             }
             Finding::Drifted(class) => {
-                self.report.warn(format!("{} was {class} in the store and left so, as `drift` says", sighting.identity));
+                self.report.warn(format!(
+                    "{} was {class} in the store and left so, as `drift` says",
+                    sighting.identity
+                ));
                 self.report.count(&sighting.entry.scope, |counts| counts.unchanged += 1);
             }
             Finding::Act(action) => self.push_step(sighting, action, stamp, known.as_ref(), seen)?,
@@ -299,8 +310,10 @@ impl<'a> Merge<'a> {
     /// `--only KEY`: everything else is as if it were not there, seen or unseen.
     fn wanted(&self, identity: &str, known: Option<&Listed>) -> bool {
         let Some(only) = self.only else { return true };
-        let key = known.and_then(|line| peek(line).ok()).and_then(|peeked| peeked.key.map(|key| key.to_string()));
-        let by_prefix = || self.line.shape.key_prefix().is_some_and(|prefix| only.strip_prefix(prefix) == Some(identity));
+        let key =
+            known.and_then(|line| peek(line).ok()).and_then(|peeked| peeked.key.map(|key| key.to_string()));
+        let by_prefix =
+            || self.line.shape.key_prefix().is_some_and(|prefix| only.strip_prefix(prefix) == Some(identity));
         identity == only || key.as_deref() == Some(only) || by_prefix()
     }
 }
@@ -330,7 +343,8 @@ async fn by_key(line: &Pipeline) -> Result<HashMap<String, Version>> {
 fn base_json(known: &Listed) -> Result<(Fingerprint, String)> {
     let value = known.value.as_deref().unwrap_or_default();
     let json = std::str::from_utf8(value).map_err(|error| {
-        Error::new(crate::error::Kind::Corrupt, format!("the state record {} cannot be read", known.key)).caused_by(error)
+        Error::new(crate::error::Kind::Corrupt, format!("the state record {} cannot be read", known.key))
+            .caused_by(error)
     })?;
     // A record that cannot be decoded is found here, before anything is planned on it.
     decode::<crate::state::Base>(&known.key, value)?;

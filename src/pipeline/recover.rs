@@ -29,7 +29,8 @@ fn place(name: &str) -> Result<(&str, u32)> {
 }
 
 async fn settle_batch(line: &Pipeline, key: &str, run: &str, batch: u32, open: OpenBatch) -> Result<u64> {
-    let intents: Vec<Intent> = line.state.read(&keys::journal(&line.name, run, batch)).await?.unwrap_or_default();
+    let intents: Vec<Intent> =
+        line.state.read(&keys::journal(&line.name, run, batch)).await?.unwrap_or_default();
     let mut late: Exceptions =
         line.state.read(&keys::outcomes(&line.name, run, batch)).await?.unwrap_or_default();
     let indices = open.only.unwrap_or_else(|| (0u32..).zip(&intents).map(|(index, _)| index).collect());
@@ -43,7 +44,9 @@ async fn settle_batch(line: &Pipeline, key: &str, run: &str, batch: u32, open: O
     for ((index, intent), stored) in wanted.into_iter().zip(stored) {
         match arrived(intent, stored.as_ref()) {
             // The baseline goes on naming the old key, so that the next pass completes the move.
-            Some(_) if !intent.retire && unmoved.contains(&intent.identity) => late.push((index, Late::Dropped)),
+            Some(_) if !intent.retire && unmoved.contains(&intent.identity) => {
+                late.push((index, Late::Dropped))
+            }
             Some(version) => {
                 count += 1;
                 let pointer = Pointer { run: run.to_owned(), batch, index };
@@ -78,7 +81,9 @@ async fn unmoved(line: &Pipeline, intents: &[Intent]) -> Result<HashSet<String>>
 #[allow(clippy::option_option)] // arrived at all, and then with which version
 fn arrived(intent: &Intent, stored: Option<&Stored>) -> Option<Option<Version>> {
     match (intent.bytes, stored) {
-        (Some(bytes), Some(stored)) if Fingerprint::of(&stored.value) == bytes => Some(Some(stored.version.clone())),
+        (Some(bytes), Some(stored)) if Fingerprint::of(&stored.value) == bytes => {
+            Some(Some(stored.version.clone()))
+        }
         (None, None) => Some(None),
         _ => None,
     }

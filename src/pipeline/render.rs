@@ -18,7 +18,9 @@ pub struct Drawn {
 }
 
 pub async fn render(line: &Pipeline, step: &Step) -> Result<Drawn> {
-    let Some(entry) = &step.entry else { return Err(Error::bug("a step without an entry cannot be rendered")) };
+    let Some(entry) = &step.entry else {
+        return Err(Error::bug("a step without an entry cannot be rendered"));
+    };
     let prior = step.base()?.map(|(_, base)| base.prior(&step.identity));
     let rendered = shape(line, step, entry, None, prior.as_ref())?;
     if rendered != Rendered::NeedBody {
@@ -29,13 +31,25 @@ pub async fn render(line: &Pipeline, step: &Step) -> Result<Drawn> {
     if rendered == Rendered::NeedBody {
         return Err(Error::bug("the shape asked for a body it was given"));
     }
-    let input = Input { entry, identity: &step.identity, body: Some(&body), prior: prior.as_ref(), now: line.clock.now() };
+    let input = Input {
+        entry,
+        identity: &step.identity,
+        body: Some(&body),
+        prior: prior.as_ref(),
+        now: line.clock.now(),
+    };
     let remark = line.shape.remark(&input);
     let entry = Entry { version: body.version.clone(), ..entry.clone() };
     Ok(Drawn { rendered, entry, body: Some(body), remark })
 }
 
-fn shape(line: &Pipeline, step: &Step, entry: &Entry, body: Option<&Body>, prior: Option<&Prior>) -> Result<Rendered> {
+fn shape(
+    line: &Pipeline,
+    step: &Step,
+    entry: &Entry,
+    body: Option<&Body>,
+    prior: Option<&Prior>,
+) -> Result<Rendered> {
     let now = line.clock.now();
     line.shape.render(&Input { entry, identity: &step.identity, body, prior, now })
 }

@@ -98,7 +98,8 @@ impl Scopes {
     /// Cursors that may move: of scopes read well, with nothing failed and nothing broken in or below them.
     pub fn cursors<'a>(&'a self, failed: &'a [String]) -> impl Iterator<Item = (&'a str, &'a str)> {
         let spoiled = move |scope: &str| {
-            failed.iter().any(|other| covers(scope, other)) || self.broken().any(|(other, _)| covers(scope, other))
+            failed.iter().any(|other| covers(scope, other))
+                || self.broken().any(|(other, _)| covers(scope, other))
         };
         self.ends.iter().filter_map(move |(scope, end)| match end {
             End::Complete(Some(cursor)) | End::Window(Some(cursor)) if !spoiled(scope) => {
@@ -133,7 +134,12 @@ mod tests {
 
     #[test]
     fn absence_needs_a_complete_scope_and_nothing_broken_in_between() {
-        let whole = scopes(&[("", End::Complete(None)), ("a/b", broken()), ("w", End::Window(None)), ("u", End::Unchanged)]);
+        let whole = scopes(&[
+            ("", End::Complete(None)),
+            ("a/b", broken()),
+            ("w", End::Window(None)),
+            ("u", End::Unchanged),
+        ]);
         for (scope, expected) in [
             ("", Absence::Proven),
             ("a", Absence::Proven),

@@ -54,7 +54,8 @@ pub struct SealedStep {
 impl Sealed {
     fn hash(&self) -> Result<String> {
         let bare = Sealed { seal: String::new(), ..self.clone() };
-        let bytes = serde_json::to_vec(&bare).map_err(|error| Error::bug("sealing a plan").caused_by(error))?;
+        let bytes =
+            serde_json::to_vec(&bare).map_err(|error| Error::bug("sealing a plan").caused_by(error))?;
         Ok(Fingerprint::of(&bytes).to_string())
     }
 
@@ -77,7 +78,8 @@ impl Sealed {
 
     /// What can be said without reading anything: its age, and whether the config is still the same.
     fn check_age_and_config(&self, digest: &str, now: Timestamp) -> Result<()> {
-        let made: Timestamp = self.made.parse().map_err(|_| self.refuse("it does not say when it was made"))?;
+        let made: Timestamp =
+            self.made.parse().map_err(|_| self.refuse("it does not say when it was made"))?;
         let age = now.as_millisecond().saturating_sub(made.as_millisecond());
         if u128::try_from(age).is_ok_and(|age| age > AGE_MAX.as_millis()) {
             return Err(self.refuse(&format!("it was made at {}, more than 24 hours ago", self.made)));
@@ -116,7 +118,9 @@ impl Sealed {
             }
         }
         match now.iter().find(|(identity, _)| !then.contains_key(*identity)) {
-            Some((_, step)) => Err(self.refuse(&format!("the {} of {} is new since", step.change.name(), step.key))),
+            Some((_, step)) => {
+                Err(self.refuse(&format!("the {} of {} is new since", step.change.name(), step.key)))
+            }
             None => Ok(()),
         }
     }
@@ -130,7 +134,13 @@ impl Pipeline {
         informed.line.seal_informed(ask, digest, informed.expired, &mut report).await
     }
 
-    async fn seal_informed(&self, ask: &Ask, digest: &str, expired: Vec<String>, report: &mut Report) -> Result<Sealed> {
+    async fn seal_informed(
+        &self,
+        ask: &Ask,
+        digest: &str,
+        expired: Vec<String>,
+        report: &mut Report,
+    ) -> Result<Sealed> {
         let mut past = decide::past(self, ask).await?;
         past.expired = expired;
         let cursors = if ask.full { Cursors::new() } else { self.cursors().await? };
@@ -194,6 +204,14 @@ impl Pipeline {
             (_, None) => step.stamp,
         };
         let before = step.base()?.map(|(_, base)| base.fingerprint);
-        Ok(SealedStep { key, identity: step.identity.clone(), change, why: why.to_owned(), before, after, version })
+        Ok(SealedStep {
+            key,
+            identity: step.identity.clone(),
+            change,
+            why: why.to_owned(),
+            before,
+            after,
+            version,
+        })
     }
 }

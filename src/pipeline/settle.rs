@@ -21,7 +21,14 @@ pub struct Arrived<'a> {
 
 impl<'a> Arrived<'a> {
     pub fn new(line: &'a Pipeline, run: &str, batch: u32) -> Self {
-        Arrived { line, run: run.to_owned(), batch, items: Vec::new(), exceptions: Vec::new(), unknown: Vec::new() }
+        Arrived {
+            line,
+            run: run.to_owned(),
+            batch,
+            items: Vec::new(),
+            exceptions: Vec::new(),
+            unknown: Vec::new(),
+        }
     }
 
     pub fn landed(&mut self, write: &Write, version: Option<Version>) -> Result<()> {
@@ -67,7 +74,12 @@ impl<'a> Arrived<'a> {
 }
 
 /// State items for one intent that reached the store.
-pub fn landed(line: &Pipeline, intent: &Intent, version: Option<Version>, pointer: Pointer) -> Result<Vec<Item>> {
+pub fn landed(
+    line: &Pipeline,
+    intent: &Intent,
+    version: Option<Version>,
+    pointer: Pointer,
+) -> Result<Vec<Item>> {
     let pipeline = &line.name;
     let mut items = queue::tasks(pipeline, intent, &pointer, line.clock.now())?;
     if !intent.retire {

@@ -61,7 +61,9 @@ impl Sightings {
     pub async fn next(&mut self) -> Result<Option<Vec<Row>>> {
         match self {
             Sightings::Live(events, shape) => {
-                let rows = |batch: Vec<Event>| batch.into_iter().filter_map(|event| row(shape.as_ref(), event)).collect();
+                let rows = |batch: Vec<Event>| {
+                    batch.into_iter().filter_map(|event| row(shape.as_ref(), event)).collect()
+                };
                 Ok(events.recv().await.map(rows))
             }
             Sightings::Sorted(rows) => rows.recv().await.transpose(),
@@ -71,7 +73,9 @@ impl Sightings {
 
 /// `None` = none of the shape's business.
 fn row(shape: &dyn Shape, event: Event) -> Option<Row> {
-    let (Event::Seen(entry) | Event::Bad(entry, _) | Event::Gone(entry)) = &event else { return Some(named(shape, event)) };
+    let (Event::Seen(entry) | Event::Bad(entry, _) | Event::Gone(entry)) = &event else {
+        return Some(named(shape, event));
+    };
     if shape.wants(entry) { Some(named(shape, event)) } else { None }
 }
 
@@ -119,7 +123,8 @@ fn sort(mut events: Events, shape: &dyn Shape, out: &mpsc::Sender<Result<Vec<Row
             match row(shape, event) {
                 None => {}
                 Some(Row::Sighting(seen)) => {
-                    let bytes = postcard::to_stdvec(&seen).map_err(|e| Error::bug("encoding a sighting").caused_by(e))?;
+                    let bytes = postcard::to_stdvec(&seen)
+                        .map_err(|e| Error::bug("encoding a sighting").caused_by(e))?;
                     insert.execute((&seen.identity, &seen.rank, bytes)).map_err(broken)?;
                 }
                 Some(aside @ (Row::End(..) | Row::Note(_))) => ends.push(aside),
@@ -129,12 +134,14 @@ fn sort(mut events: Events, shape: &dyn Shape, out: &mpsc::Sender<Result<Vec<Row
             return Ok(());
         }
     }
-    let mut query = spill.prepare("SELECT row FROM sighting ORDER BY identity, rank, rowid").map_err(broken)?;
+    let mut query =
+        spill.prepare("SELECT row FROM sighting ORDER BY identity, rank, rowid").map_err(broken)?;
     let mut rows = query.query([]).map_err(broken)?;
     let mut batch = Vec::with_capacity(BATCH);
     while let Some(row) = rows.next().map_err(broken)? {
         let bytes = row.get_ref(0).and_then(|value| Ok(value.as_blob()?)).map_err(broken)?;
-        let seen = postcard::from_bytes(bytes).map_err(|error| Error::bug("decoding a sighting").caused_by(error))?;
+        let seen = postcard::from_bytes(bytes)
+            .map_err(|error| Error::bug("decoding a sighting").caused_by(error))?;
         batch.push(Row::Sighting(seen));
         if batch.len() == BATCH && out.blocking_send(Ok(std::mem::take(&mut batch))).is_err() {
             return Ok(());

@@ -89,7 +89,8 @@ impl Pipeline {
     pub async fn preview_undo(&self, run: &str) -> Result<Preview> {
         let done = self.undoable(run).await?;
         let plan = self.plan_undo(&done, false).await?;
-        let mut preview = Preview { id: plan_id(self, run, &plan), pipeline: self.name.clone(), ..Preview::default() };
+        let mut preview =
+            Preview { id: plan_id(self, run, &plan), pipeline: self.name.clone(), ..Preview::default() };
         for (change, key) in plan.reverses {
             match change {
                 Change::Add => preview.add.push(Keyed { key }),
@@ -131,7 +132,13 @@ impl Pipeline {
         outcome
     }
 
-    async fn keep_undo_held(&self, run: &str, mut plan: Plan, applied: Applied, report: &mut Report) -> Result<()> {
+    async fn keep_undo_held(
+        &self,
+        run: &str,
+        mut plan: Plan,
+        applied: Applied,
+        report: &mut Report,
+    ) -> Result<()> {
         if applied.journal_bytes > 0 {
             self.state.put(&keys::weight(&self.name, &report.id), &applied.journal_bytes).await?;
         }
@@ -191,7 +198,13 @@ impl Pipeline {
     }
 
     /// What has become of a change since the run made it.
-    async fn standing(&self, run: &str, step: &Reverse, intent: &Intent, stored: Option<&Stored>) -> Result<Standing> {
+    async fn standing(
+        &self,
+        run: &str,
+        step: &Reverse,
+        intent: &Intent,
+        stored: Option<&Stored>,
+    ) -> Result<Standing> {
         let now = stored.map(|stored| Fingerprint::of(&stored.value));
         if now == intent.bytes {
             return Ok(Standing::AsLeft);
@@ -225,7 +238,10 @@ impl Pipeline {
             change,
             scope: base.map(|base| base.scope.clone()).unwrap_or_default(),
             // What the source still says: its content where that is compared, else its stamp.
-            stamp: intent.next.as_ref().map(|next| if self.compares_content() { next.base.fingerprint } else { next.stamp }),
+            stamp: intent
+                .next
+                .as_ref()
+                .map(|next| if self.compares_content() { next.base.fingerprint } else { next.stamp }),
         }
     }
 
@@ -244,7 +260,8 @@ impl Pipeline {
         let mut known = 0;
         let mut after: Option<String> = None;
         loop {
-            let page = self.state.store().list(Query { after: after.as_deref(), ..Query::keys(&prefix) }).await?;
+            let page =
+                self.state.store().list(Query { after: after.as_deref(), ..Query::keys(&prefix) }).await?;
             known += page.items.len() as u64;
             after = page.items.last().map(|line| line.key.clone());
             if !page.more {
@@ -321,7 +338,8 @@ impl Prepare for Reverser<'_> {
                 loaded = Some((step.batch, self.line.state.read(&key).await?.unwrap_or_default()));
             }
             let intent = loaded.as_ref().and_then(|(_, intents)| intents.get(step.index as usize));
-            let intent = intent.ok_or_else(|| Error::new(Kind::Corrupt, "the journal changed while it was read"))?;
+            let intent =
+                intent.ok_or_else(|| Error::new(Kind::Corrupt, "the journal changed while it was read"))?;
             ready.push(self.one(step, intent, stored).await?);
         }
         number(&self.undo_run, batch, &mut ready);

@@ -166,7 +166,8 @@ impl Pipeline {
             let Some(intent) = intents.and_then(|intents| intents.into_iter().nth(at.index as usize)) else {
                 return Ok(());
             };
-            let late: Option<Exceptions> = self.state.read(&keys::outcomes(&self.name, &at.run, at.batch)).await?;
+            let late: Option<Exceptions> =
+                self.state.read(&keys::outcomes(&self.name, &at.run, at.batch)).await?;
             let late = late.unwrap_or_default().into_iter().find(|(index, _)| *index == at.index);
             history.push(Event {
                 at: time_of(&at.run),
@@ -183,7 +184,8 @@ impl Pipeline {
     async fn waiting(&self, identity: &str) -> Result<Vec<Waiting>> {
         let mut all = Vec::new();
         for then in &self.then {
-            let task: Option<queue::Task> = self.state.read(&keys::task(&self.name, &then.name, identity)).await?;
+            let task: Option<queue::Task> =
+                self.state.read(&keys::task(&self.name, &then.name, identity)).await?;
             all.extend(task.map(|task| Waiting {
                 then: then.name.clone(),
                 state: task.state(),

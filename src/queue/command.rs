@@ -25,15 +25,19 @@ pub async fn run(command: &Command, task: &Task, input: &[u8]) -> Done {
             return Done::Failed(Fault::of(&from_io(error, doing(command))));
         }
         Err(error) => {
-            let error = from_io(error, doing(command)).remedy_is("Check that the program exists and may be run.");
+            let error =
+                from_io(error, doing(command)).remedy_is("Check that the program exists and may be run.");
             return Done::HandedBack(Fault::of(&error));
         }
     };
     let mut said = Said::default();
     let ended = match tokio::time::timeout(command.timeout, attend(child, input, &mut said)).await {
         Err(_) => {
-            let message = format!("{} did not end within {:?}{}", command.program, command.timeout, said.last_words());
-            return failed(Error::new(Kind::Invalid, message).remedy_is("Make it quicker, or raise `timeout`."));
+            let message =
+                format!("{} did not end within {:?}{}", command.program, command.timeout, said.last_words());
+            return failed(
+                Error::new(Kind::Invalid, message).remedy_is("Make it quicker, or raise `timeout`."),
+            );
         }
         Ok(Err(error)) => return failed(from_io(error, doing(command))),
         Ok(Ok(ended)) => ended,
@@ -42,7 +46,10 @@ pub async fn run(command: &Command, task: &Task, input: &[u8]) -> Done {
         return Done::Well;
     }
     let message = format!("{} ended with {ended}{}", command.program, said.last_words());
-    failed(Error::new(Kind::Invalid, message).remedy_is("Correct the command or its input, then `trueup dead retry`."))
+    failed(
+        Error::new(Kind::Invalid, message)
+            .remedy_is("Correct the command or its input, then `trueup dead retry`."),
+    )
 }
 
 fn doing(command: &Command) -> String {

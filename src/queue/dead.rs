@@ -48,6 +48,8 @@ pub async fn retry(state: &State, letters: &[Placed<Letter>]) -> Result<()> {
 }
 
 pub async fn drop_letters(state: &State, letters: &[Placed<Letter>]) -> Result<()> {
-    let gone = letters.iter().map(|letter| Item::delete(keys::dead(&letter.pipeline, &letter.then, &letter.identity)));
+    let gone = letters
+        .iter()
+        .map(|letter| Item::delete(keys::dead(&letter.pipeline, &letter.then, &letter.identity)));
     state.commit_in_parts(gone.collect()).await
 }

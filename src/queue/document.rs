@@ -8,7 +8,7 @@ use crate::error::{Error, Fault, Kind, Result};
 use crate::record::Fingerprint;
 use crate::state::journal::Change;
 use crate::state::keys;
-use crate::store::{Item, Stored, StoreExt};
+use crate::store::{Item, StoreExt, Stored};
 
 /// What an export comes to before it is written.
 pub enum Ready {
@@ -20,7 +20,13 @@ pub enum Ready {
 }
 
 /// `row` is what the store holds under the task's key, `there` what the target holds under `name`.
-pub async fn ready(worker: &Worker, task: &Task, name: String, row: Option<Stored>, there: Option<&Stored>) -> Result<Ready> {
+pub async fn ready(
+    worker: &Worker,
+    task: &Task,
+    name: String,
+    row: Option<Stored>,
+    there: Option<&Stored>,
+) -> Result<Ready> {
     if task.change == Change::Delete {
         return Ok(Ready::Write(Item::delete(name)));
     }
@@ -28,7 +34,11 @@ pub async fn ready(worker: &Worker, task: &Task, name: String, row: Option<Store
     let late = !worker.store.caps().strong_read;
     let current = row.as_ref().is_some_and(|row| task.bytes == Some(Fingerprint::of(&row.value)));
     let Some(row) = row.filter(|_| current || !late) else {
-        return Ok(if late { Ready::Not(Done::HandedBack(Fault::of(&not_yet(worker)))) } else { Ready::Nothing });
+        return Ok(if late {
+            Ready::Not(Done::HandedBack(Fault::of(&not_yet(worker))))
+        } else {
+            Ready::Nothing
+        });
     };
     let shape = &worker.shape;
     let identity = shape.claims(&task.key).unwrap_or_else(|| task.key.clone());

@@ -60,7 +60,9 @@ impl<'a> Effects<'a> {
                 Err(error) => hand_all_back(tasks, &error),
             },
             Effect::Command(command) => self.each(tasks, |task| self.run(command, task)).await,
-            Effect::Outside => hand_all_back(tasks, &Error::new(Kind::Config, "left for an outside consumer")),
+            Effect::Outside => {
+                hand_all_back(tasks, &Error::new(Kind::Config, "left for an outside consumer"))
+            }
         }
     }
 
@@ -101,7 +103,8 @@ impl<'a> Effects<'a> {
                 break;
             }
         }
-        let restless = || Fault::of(&Error::new(Kind::Conflict, "the target was changed again and again meanwhile"));
+        let restless =
+            || Fault::of(&Error::new(Kind::Conflict, "the target was changed again and again meanwhile"));
         Ok(done.into_iter().map(|done| done.unwrap_or_else(|| Done::Failed(restless()))).collect())
     }
 
@@ -113,7 +116,8 @@ impl<'a> Effects<'a> {
         open: &[usize],
         done: &mut [Option<Done>],
     ) -> Result<Vec<usize>> {
-        let names: Vec<String> = open.iter().map(|&at| self.worker.shape.export_key(&tasks[at].key)).collect();
+        let names: Vec<String> =
+            open.iter().map(|&at| self.worker.shape.export_key(&tasks[at].key)).collect();
         let there = target.get(&names.iter().map(String::as_str).collect::<Vec<_>>()).await?;
         let keys: Vec<&str> = open.iter().map(|&at| tasks[at].key.as_str()).collect();
         let values = self.worker.store.get(&keys).await?;
@@ -140,7 +144,9 @@ impl<'a> Effects<'a> {
             match outcome {
                 Ok(Outcome::Conflict(_)) => again.push(at),
                 Ok(_) => done[at] = Some(Done::Well),
-                Err(error) if error.kind().is_systemic() => done[at] = Some(Done::HandedBack(Fault::of(&error))),
+                Err(error) if error.kind().is_systemic() => {
+                    done[at] = Some(Done::HandedBack(Fault::of(&error)))
+                }
                 Err(error) => done[at] = Some(Done::Failed(Fault::of(&error))),
             }
         }
@@ -208,12 +214,18 @@ impl<'a> Effects<'a> {
     /// The same for every attempt at the same write.
     fn idempotency_key(&self, task: &Task) -> String {
         let write = String::from(task.write.clone());
-        let parts = [self.worker.pipeline.as_bytes(), self.then.name.as_bytes(), task.key.as_bytes(), write.as_bytes()];
+        let parts = [
+            self.worker.pipeline.as_bytes(),
+            self.then.name.as_bytes(),
+            task.key.as_bytes(),
+            write.as_bytes(),
+        ];
         crate::record::Fingerprint::of_parts(&parts).to_string()
     }
 }
 
-const IDEMPOTENCY_KEY: reqwest::header::HeaderName = reqwest::header::HeaderName::from_static("idempotency-key");
+const IDEMPOTENCY_KEY: reqwest::header::HeaderName =
+    reqwest::header::HeaderName::from_static("idempotency-key");
 const SIGNATURE: reqwest::header::HeaderName = reqwest::header::HeaderName::from_static("x-trueup-signature");
 
 /// `sha256=` and the HMAC of the body in hex, as receivers of signed hooks know it.

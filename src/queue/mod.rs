@@ -50,9 +50,11 @@ impl FollowUp {
         let (kind, target, effect) = match then {
             Then::Export(store) => ("export", format!("{:?}", store.place), Effect::Export(store.clone())),
             Then::Webhook(hook) => ("webhook", hook.url.expose().to_owned(), Effect::Webhook(hook.clone())),
-            Then::Command(command) => {
-                ("command", format!("{}\0{}", command.program, command.args.join("\0")), Effect::Command(command.clone()))
-            }
+            Then::Command(command) => (
+                "command",
+                format!("{}\0{}", command.program, command.args.join("\0")),
+                Effect::Command(command.clone()),
+            ),
         };
         let name = format!("{kind}-{}", &Fingerprint::of(target.as_bytes()).short()[..8]);
         FollowUp { name, effect }

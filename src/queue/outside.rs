@@ -31,7 +31,13 @@ impl Filter {
 }
 
 /// Take up to `limit` open tasks.
-pub async fn take(state: &State, clock: &dyn Clock, filter: &Filter, limit: usize, lease: Duration) -> Result<Vec<Placed<Task>>> {
+pub async fn take(
+    state: &State,
+    clock: &dyn Clock,
+    filter: &Filter,
+    limit: usize,
+    lease: Duration,
+) -> Result<Vec<Placed<Task>>> {
     let mut taken = Vec::new();
     for mut one in super::waiting(state).await? {
         if taken.len() >= limit {
@@ -69,16 +75,26 @@ pub async fn done(state: &State, filter: &Filter, token: Option<u64>) -> Result<
 }
 
 /// The work failed: it counts, and the third failure makes it a dead letter.
-pub async fn fail(state: &State, clock: &dyn Clock, filter: &Filter, token: Option<u64>, why: &str) -> Result<Placed<Task>> {
+pub async fn fail(
+    state: &State,
+    clock: &dyn Clock,
+    filter: &Filter,
+    token: Option<u64>,
+    why: &str,
+) -> Result<Placed<Task>> {
     let (mut one, expect) = find(state, filter, token).await?;
     let key = keys::task(&one.pipeline, &one.then, &one.identity);
     let error = Error::new(Kind::Invalid, why).remedy_is("Correct the cause, then `trueup dead retry`.");
     let cause = Fault::of(&error).at_key(one.what.key.clone());
-    let task = Task { claim: None, attempts: one.what.attempts + 1, error: Some(cause.clone()), ..one.what.clone() };
+    let task =
+        Task { claim: None, attempts: one.what.attempts + 1, error: Some(cause.clone()), ..one.what.clone() };
     one.what = task.clone();
     let items = if task.attempts >= Patience::FOLLOW_UP.attempts_max {
         let letter = Letter { task, cause, since: rfc3339_ms(clock.now()) };
-        vec![Item::delete(key).expecting(expect), item(keys::dead(&one.pipeline, &one.then, &one.identity), &letter)?]
+        vec![
+            Item::delete(key).expecting(expect),
+            item(keys::dead(&one.pipeline, &one.then, &one.identity), &letter)?,
+        ]
     } else {
         vec![item(key, &task)?.expecting(expect)]
     };
@@ -87,7 +103,8 @@ pub async fn fail(state: &State, clock: &dyn Clock, filter: &Filter, token: Opti
 
 async fn find(state: &State, filter: &Filter, token: Option<u64>) -> Result<(Placed<Task>, Expect)> {
     let name = filter.key.as_deref().unwrap_or_default();
-    let mut fitting: Vec<_> = super::waiting(state).await?.into_iter().filter(|one| filter.fits(one)).collect();
+    let mut fitting: Vec<_> =
+        super::waiting(state).await?.into_iter().filter(|one| filter.fits(one)).collect();
     let (Some(one), true) = (fitting.pop(), fitting.is_empty()) else {
         let message = if fitting.is_empty() { "waits for nothing" } else { "has several tasks" };
         return Err(Error::new(Kind::NotFound, format!("{name} {message}"))

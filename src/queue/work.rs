@@ -83,7 +83,8 @@ impl Worker {
         let effects = Effects::new(self, then);
         let mut after: Option<String> = None;
         loop {
-            let query = Query { prefix: &prefix, after: after.as_deref(), limit: then.batch(), what: What::Values };
+            let query =
+                Query { prefix: &prefix, after: after.as_deref(), limit: then.batch(), what: What::Values };
             let page = self.state.store().list(query).await?;
             after = page.items.last().map(|line| line.key.clone());
             let mut open = Vec::new();
@@ -106,7 +107,10 @@ impl Worker {
     fn is_free(&self, task: &Task) -> bool {
         let Some(claim) = &task.claim else { return true };
         let expired = claim.until.parse::<Timestamp>().is_ok_and(|until| until <= self.clock.now());
-        expired || (claim.owner.starts_with("worker-") && self.locks.are_local() && !self.locks.is_taken(&claim.owner))
+        expired
+            || (claim.owner.starts_with("worker-")
+                && self.locks.are_local()
+                && !self.locks.is_taken(&claim.owner))
     }
 
     async fn claim(&self, then: &FollowUp, open: Vec<Claimed>, me: &str) -> Result<Vec<Claimed>> {
@@ -133,7 +137,13 @@ impl Worker {
     }
 
     /// Write down what became of each. `true` = the other side is out of reach, stop for now.
-    async fn settle(&self, then: &FollowUp, claimed: Vec<Claimed>, results: Vec<Done>, summary: &mut Summary) -> Result<bool> {
+    async fn settle(
+        &self,
+        then: &FollowUp,
+        claimed: Vec<Claimed>,
+        results: Vec<Done>,
+        summary: &mut Summary,
+    ) -> Result<bool> {
         let mut paused = None;
         let mut items = Vec::new();
         for (one, result) in claimed.into_iter().zip(results) {
@@ -177,13 +187,20 @@ impl Worker {
     /// From the queue to the dead letters, in one atomic write. `false` = a newer version was faster.
     async fn bury(&self, then: &FollowUp, one: Claimed, cause: Fault) -> Result<bool> {
         let since = rfc3339_ms(self.clock.now());
-        let task = Task { claim: None, not_before: None, attempts: one.task.attempts + 1, error: Some(cause.clone()), ..one.task };
+        let task = Task {
+            claim: None,
+            not_before: None,
+            attempts: one.task.attempts + 1,
+            error: Some(cause.clone()),
+            ..one.task
+        };
         let letter = Letter { task, cause, since };
         let items = vec![
             Item::delete(keys::task(&self.pipeline, &then.name, &one.identity)).expecting(one.expect),
             item(keys::dead(&self.pipeline, &then.name, &one.identity), &letter)?,
         ];
-        let outcomes = self.state.store().write(items, Mode::All).await?.into_iter().collect::<Result<Vec<_>>>()?;
+        let outcomes =
+            self.state.store().write(items, Mode::All).await?.into_iter().collect::<Result<Vec<_>>>()?;
         Ok(outcomes.iter().all(Outcome::landed))
     }
 }

@@ -65,7 +65,8 @@ impl Epilogue for Registry {
         let memo: Option<Memo> = line.state.read(&keys::registry(&line.name)).await?;
         publish::publish(line, memo.is_none()).await.context(|| "publishing the queue".into())?;
         let memo = memo.unwrap_or_default();
-        let next = self.write(line, report, &memo).await.context(|| "writing the registry's metadata".into())?;
+        let next =
+            self.write(line, report, &memo).await.context(|| "writing the registry's metadata".into())?;
         line.state.put(&keys::registry(&line.name), &next).await
     }
 }
@@ -86,7 +87,8 @@ impl Registry {
             commit: report.head.clone().or_else(|| memo.commit.clone()),
             previous_commit: memo.commit.clone(),
         };
-        let json = serde_json::to_vec(&last_run).map_err(|error| Error::bug("encoding lastRun").caused_by(error))?;
+        let json =
+            serde_json::to_vec(&last_run).map_err(|error| Error::bug("encoding lastRun").caused_by(error))?;
         let mut items = vec![Item::put(LAST_RUN, json)];
         if let Some(commit) = &report.cursor {
             items.push(Item::put(LAST_COMMIT, commit.clone()));
@@ -115,7 +117,10 @@ async fn write_each(line: &Pipeline, items: Vec<Item>) -> Result<()> {
         let names: Vec<String> = batch.iter().map(|item| item.key.clone()).collect();
         match line.store.write(batch, Mode::Each).await {
             Ok(outcomes) => {
-                let errors = names.into_iter().zip(outcomes).filter_map(|(key, one)| Some((key, Fault::of(&one.err()?))));
+                let errors = names
+                    .into_iter()
+                    .zip(outcomes)
+                    .filter_map(|(key, one)| Some((key, Fault::of(&one.err()?))));
                 failed.extend(errors);
             }
             Err(error) => failed.extend(names.into_iter().map(|key| (key, Fault::of(&error)))),

@@ -113,7 +113,12 @@ async fn wanted(line: &Pipeline, before: &BTreeMap<String, Option<Entry>>) -> Re
 }
 
 /// A task as the registry shows it; `None` when its policy is gone.
-async fn entry(line: &Pipeline, name: &str, task: &Task, before: &BTreeMap<String, Option<Entry>>) -> Result<Option<Entry>> {
+async fn entry(
+    line: &Pipeline,
+    name: &str,
+    task: &Task,
+    before: &BTreeMap<String, Option<Entry>>,
+) -> Result<Option<Entry>> {
     let key = keys::base(&line.name, name);
     let Some(stored) = line.state.store().get_one(&key).await? else { return Ok(None) };
     let base: Base = decode(&key, &stored.value)?;

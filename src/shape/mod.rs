@@ -165,7 +165,13 @@ pub trait Shape: Send + Sync {
     }
 
     /// What is about to be written against what is there.
-    fn reconcile(&self, output: Output, _stored: &[u8], _prior: Option<&Prior>, _now: Timestamp) -> Reconciled {
+    fn reconcile(
+        &self,
+        output: Output,
+        _stored: &[u8],
+        _prior: Option<&Prior>,
+        _now: Timestamp,
+    ) -> Reconciled {
         Reconciled::Write(output, None)
     }
 
@@ -181,7 +187,13 @@ pub trait Shape: Send + Sync {
 
     /// What an export writes for a row. `body` is the document, if it waits for this export; `object` is what the
     /// export's target holds now.
-    fn export(&self, value: &Bytes, _body: Option<&[u8]>, _object: Option<&[u8]>, _now: Timestamp) -> Result<Bytes> {
+    fn export(
+        &self,
+        value: &Bytes,
+        _body: Option<&[u8]>,
+        _object: Option<&[u8]>,
+        _now: Timestamp,
+    ) -> Result<Bytes> {
         Ok(value.clone())
     }
 

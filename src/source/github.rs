@@ -148,7 +148,9 @@ impl GitHub {
         }
         let answer = self.http.send(&ask).await.inspect_err(|error| self.note_spent(error))?;
         serde_json::from_slice(&answer.body).map_err(|error| {
-            Error::new(Kind::Invalid, "GitHub's answer cannot be read").caused_by(error).while_(self.shown.clone())
+            Error::new(Kind::Invalid, "GitHub's answer cannot be read")
+                .caused_by(error)
+                .while_(self.shown.clone())
         })
     }
 
@@ -162,7 +164,8 @@ impl GitHub {
     async fn head(&self) -> Result<(String, String)> {
         let url = self.url(&["commits", self.branch()])?;
         let commit: Commit = self.get(url, COMMIT_BYTES_MAX).await.map_err(|error| self.explain(error))?;
-        let tree = commit.commit.and_then(|inner| inner.tree).map_or_else(|| commit.sha.clone(), |tree| tree.sha);
+        let tree =
+            commit.commit.and_then(|inner| inner.tree).map_or_else(|| commit.sha.clone(), |tree| tree.sha);
         Ok((commit.sha, tree))
     }
 
@@ -201,7 +204,10 @@ impl GitHub {
             // A folder known to be cut when asked with all below it is asked alone.
             let tree = self.tree(&sha, !cut).await?;
             if tree.truncated && cut {
-                return Err(too_large(&format!("the folder /{} alone is cut short", prefix.trim_end_matches('/'))));
+                return Err(too_large(&format!(
+                    "the folder /{} alone is cut short",
+                    prefix.trim_end_matches('/')
+                )));
             }
             if tree.truncated {
                 folders.push_back((prefix, sha, true));
@@ -258,13 +264,18 @@ fn meaning(refusal: &Refusal<'_>) -> Option<Error> {
             let reset = reset.and_then(|seconds| Timestamp::from_second(seconds).ok());
             let until = reset.map_or_else(|| "later".to_owned(), rfc3339_ms);
             Some(
-                Error::new(Kind::Throttled, format!("GitHub's rate limit is used up; it is reset at {until}"))
-                    .remedy_is("Run again after that, or set a token (`token_env`): it allows far more requests.")
-                    .retry_after_ms(NEVER),
+                Error::new(
+                    Kind::Throttled,
+                    format!("GitHub's rate limit is used up; it is reset at {until}"),
+                )
+                .remedy_is("Run again after that, or set a token (`token_env`): it allows far more requests.")
+                .retry_after_ms(NEVER),
             )
         }
         // What a branch that does not exist is answered with.
-        (422, _) => Some(Error::new(Kind::NotFound, format!("the server answered 422: {}", refusal.complaint))),
+        (422, _) => {
+            Some(Error::new(Kind::NotFound, format!("the server answered 422: {}", refusal.complaint)))
+        }
         _ => None,
     }
 }
@@ -275,7 +286,8 @@ fn decode(blob: &Blob) -> Result<Bytes> {
         return Err(odd(format!("the blob came as {}, base64 was expected", blob.encoding)));
     }
     let text: Vec<u8> = blob.content.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
-    let bytes = STANDARD.decode(text).map_err(|error| odd("the blob is no base64".to_owned()).caused_by(error))?;
+    let bytes =
+        STANDARD.decode(text).map_err(|error| odd("the blob is no base64".to_owned()).caused_by(error))?;
     match blob.size {
         Some(size) if size != bytes.len() as u64 => {
             let got = bytes.len();
@@ -313,7 +325,8 @@ impl Source for GitHub {
     }
 
     async fn open(&self, entry: &Entry) -> Result<Body> {
-        let _turn = self.in_flight.acquire().await.map_err(|_| Error::bug("the queue for blobs was closed"))?;
+        let _turn =
+            self.in_flight.acquire().await.map_err(|_| Error::bug("the queue for blobs was closed"))?;
         let url = self.url(&["git", "blobs", &entry.version])?;
         let doing = || format!("reading {}", entry.id);
         let blob: Blob = match self.get(url, BLOB_BYTES_MAX).await {
@@ -357,7 +370,8 @@ mod tests {
             api: api.into(),
             token: None,
         };
-        GitHub::new(repository, Globs::new(&[], &[]).unwrap(), TestClock::at("2026-01-01T00:00:00Z", 1)).unwrap()
+        GitHub::new(repository, Globs::new(&[], &[]).unwrap(), TestClock::at("2026-01-01T00:00:00Z", 1))
+            .unwrap()
     }
 
     #[test]

@@ -97,13 +97,12 @@ impl State {
         match (found.pop(), found.is_empty()) {
             (Some(header), true) => Ok(header),
             (Some(_), false) => Err(Error::new(Kind::Config, format!("{plan} fits more than one held plan"))),
-            (None, _) => Err(Error::new(Kind::Conflict, format!("nothing is held under the plan {plan}")).remedy_is(
-                if current.is_empty() {
+            (None, _) => Err(Error::new(Kind::Conflict, format!("nothing is held under the plan {plan}"))
+                .remedy_is(if current.is_empty() {
                     "It was superseded or settled; `trueup held` shows that nothing is held now.".to_owned()
                 } else {
                     format!("It was superseded or settled; held now: {}.", current.join(", "))
-                },
-            )),
+                })),
         }
     }
 

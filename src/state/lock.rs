@@ -49,7 +49,9 @@ impl Locks {
                 let Ok(file) = File::open(folder.join(format!("{pipeline}.lock"))) else { return false };
                 matches!(file.try_lock_shared(), Err(std::fs::TryLockError::WouldBlock))
             }
-            Locks::Process(taken) => taken.lock().is_ok_and(|names| names.iter().any(|name| name == pipeline)),
+            Locks::Process(taken) => {
+                taken.lock().is_ok_and(|names| names.iter().any(|name| name == pipeline))
+            }
         }
     }
 
@@ -73,7 +75,8 @@ impl Locks {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder).map_err(|error| from_io(error, doing()))?;
         }
-        let file = File::options().create(true).append(true).open(&path).map_err(|error| from_io(error, doing()))?;
+        let file =
+            File::options().create(true).append(true).open(&path).map_err(|error| from_io(error, doing()))?;
         match file.try_lock() {
             Ok(()) => Ok(Lock::File(file)),
             Err(std::fs::TryLockError::WouldBlock) => Err(busy(pipeline)),

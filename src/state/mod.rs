@@ -50,7 +50,10 @@ impl State {
         match state.read::<Format>(keys::FORMAT).await? {
             Some(Format { format }) if format > FORMAT => Err(Error::new(
                 Kind::Config,
-                format!("the state in {} has format {format}, this program knows up to {FORMAT}", state.store.name()),
+                format!(
+                    "the state in {} has format {format}, this program knows up to {FORMAT}",
+                    state.store.name()
+                ),
             )
             .remedy_is("Use the newer trueup that wrote it, or another `[state] store`.")),
             _ => Ok(state),
@@ -116,13 +119,15 @@ impl State {
 
 /// A state record as a store item.
 pub fn item<T: Serialize>(key: impl Into<String>, value: &T) -> Result<Item> {
-    let bytes = serde_json::to_vec(value).map_err(|error| Error::bug("encoding a state record").caused_by(error))?;
+    let bytes =
+        serde_json::to_vec(value).map_err(|error| Error::bug("encoding a state record").caused_by(error))?;
     Ok(Item::put(key, bytes))
 }
 
 pub fn decode<T: DeserializeOwned>(key: &str, value: &[u8]) -> Result<T> {
-    serde_json::from_slice(value)
-        .map_err(|error| Error::new(Kind::Corrupt, format!("the state record {key} cannot be read")).caused_by(error))
+    serde_json::from_slice(value).map_err(|error| {
+        Error::new(Kind::Corrupt, format!("the state record {key} cannot be read")).caused_by(error)
+    })
 }
 
 pub fn decode_line<T: DeserializeOwned>(line: &Listed) -> Result<T> {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::etcd::EtcdStore;
 use super::cloudflare::{self, Cloudflare, Namespace};
+use super::etcd::EtcdStore;
 use super::folder::Folder;
 use super::limited::Limited;
 use super::memory::Memory;
@@ -16,8 +16,8 @@ use crate::clock::SharedClock;
 use crate::config::{Place, StoreSpec};
 use crate::error::{Context, Error, Kind, Result};
 use crate::etcd::EtcdPlace;
-use crate::postgres::PostgresPlace;
 use crate::http::Http;
+use crate::postgres::PostgresPlace;
 use crate::secret::Secret;
 
 /// Open a store. Reading creates nothing; writing makes what is missing (but never a bucket).
@@ -54,7 +54,12 @@ pub async fn open(spec: &StoreSpec, access: Access, clock: SharedClock) -> Resul
 }
 
 /// Behind the limits the service documents, so that it never has to say no.
-async fn cloudflare(spec: &StoreSpec, account: &str, namespace: &str, clock: SharedClock) -> Result<SharedStore> {
+async fn cloudflare(
+    spec: &StoreSpec,
+    account: &str,
+    namespace: &str,
+    clock: SharedClock,
+) -> Result<SharedStore> {
     let token = spec.secrets.get("token").ok_or_else(|| {
         Error::new(Kind::Config, "Cloudflare needs a token")
             .remedy_is("Write { url = \"cloudflare-kv://…\", token_env = \"CLOUDFLARE_API_TOKEN\" }.")

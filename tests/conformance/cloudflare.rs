@@ -94,9 +94,11 @@ async fn too_many_requests_are_waited_out_as_asked() {
 async fn a_wrong_token_or_namespace_says_what_to_do() {
     let kv = Kv::start(None);
     let http = || Http::new(SystemClock::new()).unwrap();
-    let refused = Cloudflare::connect("kv".into(), namespace(&kv, TITLE, "wrong"), http()).await.err().unwrap();
+    let refused =
+        Cloudflare::connect("kv".into(), namespace(&kv, TITLE, "wrong"), http()).await.err().unwrap();
     assert_eq!(refused.kind(), Kind::Unauthorized);
     assert!(!format!("{refused:?}").contains("wrong"));
-    let missing = Cloudflare::connect("kv".into(), namespace(&kv, "nope", TOKEN), http()).await.err().unwrap();
+    let missing =
+        Cloudflare::connect("kv".into(), namespace(&kv, "nope", TOKEN), http()).await.err().unwrap();
     assert!(missing.kind() == Kind::NotFound && missing.to_string().contains("nope"));
 }

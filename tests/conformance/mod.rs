@@ -5,13 +5,13 @@ pub mod reading;
 pub mod stores;
 pub mod writing;
 
-mod folder;
-mod etcd;
 mod cloudflare;
+mod etcd;
+mod folder;
 mod memory;
-mod postgres;
-mod sources;
 mod objects;
 mod opening;
+mod postgres;
+mod sources;
 mod sqlite;
 mod wrappers;

@@ -36,7 +36,10 @@ async fn reading_creates_no_table() {
     let store = store(&dsn, Access::Read).await;
     assert!(store.list_all("", What::Keys).await.unwrap().is_empty());
     assert!(store.get_one("a").await.unwrap().is_none());
-    assert_eq!(support::postgres::query(&dsn, "select count(*) from pg_tables where tablename = 'trueup_kv'"), "0");
+    assert_eq!(
+        support::postgres::query(&dsn, "select count(*) from pg_tables where tablename = 'trueup_kv'"),
+        "0"
+    );
 }
 
 #[tokio::test]
@@ -45,7 +48,10 @@ async fn a_terminated_backend_is_replaced() {
     let dsn = postgres.fresh_database();
     let store = store(&dsn, Access::Write).await;
     store.write_one(Item::put("a", "1")).await.unwrap();
-    support::postgres::query(&dsn, "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'trueup' and datname = current_database()");
+    support::postgres::query(
+        &dsn,
+        "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'trueup' and datname = current_database()",
+    );
     support::until("the connection is seen to be gone", || store.connections_idle() == 0).await;
     assert!(store.get_one("a").await.unwrap().is_some());
 }

@@ -138,7 +138,11 @@ impl Service {
         for pair in &pairs {
             let (key, value) = (pair["key"].as_str().unwrap(), pair["value"].as_str().unwrap());
             let metadata = pair["metadata"].to_string();
-            if key.is_empty() || key.len() > 512 || metadata.len() > 1_024 || value.len() > 25 * 1_024 * 1_024 * 4 / 3 + 4 {
+            if key.is_empty()
+                || key.len() > 512
+                || metadata.len() > 1_024
+                || value.len() > 25 * 1_024 * 1_024 * 4 / 3 + 4
+            {
                 return refusal(400, 10_029, &format!("{key} breaks a size limit"));
             }
         }
@@ -169,7 +173,8 @@ impl Service {
         if keys.len() > 10_000 {
             return refusal(400, 10_033, "too many keys");
         }
-        let (refused, taken): (Vec<String>, Vec<String>) = keys.into_iter().partition(|key| self.refused.contains(key));
+        let (refused, taken): (Vec<String>, Vec<String>) =
+            keys.into_iter().partition(|key| self.refused.contains(key));
         for key in taken {
             self.pairs.remove(&key);
         }

@@ -87,7 +87,12 @@ async fn a_key_somebody_else_holds_is_foreign_and_nothing_else() {
 async fn a_scope_that_cannot_be_read_is_unproven_and_stays_so() {
     let script = Script::new();
     let rig = Rig::over(script.clone());
-    script.say(&[Say::Seen("a", "one", "1"), Say::Complete("one", None), Say::Seen("b", "two", "1"), Say::Complete("two", None)]);
+    script.say(&[
+        Say::Seen("a", "one", "1"),
+        Say::Complete("one", None),
+        Say::Seen("b", "two", "1"),
+        Say::Complete("two", None),
+    ]);
     rig.run().await;
     script.say(&[Say::Seen("a", "one", "1"), Say::Complete("one", None), Say::Broken("two")]);
     let audit = repair(&rig).await;

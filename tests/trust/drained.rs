@@ -113,7 +113,10 @@ async fn a_killed_workers_claims_are_taken_over_at_once() {
     home.write("notes/a", "1");
     // Not a program yet: the task waits.
     home.ends(&["sync"], 0);
-    home.write("effect", "#!/bin/sh\necho start >> log\nwhile [ ! -e go ]; do sleep 0.05; done\necho end >> log\n");
+    home.write(
+        "effect",
+        "#!/bin/sh\necho start >> log\nwhile [ ! -e go ]; do sleep 0.05; done\necho end >> log\n",
+    );
     let program = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(home.path("effect"), program).unwrap();
     let mut first = worker(&home);

@@ -50,9 +50,14 @@ const CHANGED: [&str; 10] = ["k00", "k01", "k02", "k03", "k07", "k08", "k09", "n
 
 /// A pass with trouble at one call; `false` = it never came.
 async fn troubled(rig: &Rig, place: usize, mishap: Mishap, lasting: bool, call: u64) -> bool {
-    let inner: SharedStore = [rig.origin.clone() as SharedStore, rig.target.clone(), rig.memory.clone()][place].clone();
+    let inner: SharedStore =
+        [rig.origin.clone() as SharedStore, rig.target.clone(), rig.memory.clone()][place].clone();
     let faulty = Arc::new(Faulty::new(inner, rig.clock.clone()));
-    if lasting { faulty.from(call, mishap) } else { faulty.at(call, mishap) }
+    if lasting {
+        faulty.from(call, mishap)
+    } else {
+        faulty.at(call, mishap)
+    }
     let mut line = rig.line().await;
     match place {
         0 => line.source = Arc::new(FromStore::new(faulty.clone(), String::new())),
@@ -259,7 +264,10 @@ async fn a_target_out_of_reach_pauses_the_export_and_counts_no_attempt() {
         assert_eq!((report.dead, report.warnings.len()), (0, 1), "{report:#?}");
         let waiting = queue::waiting(&rig.state().await).await.unwrap();
         assert_eq!(waiting.len(), 5);
-        assert!(waiting.iter().all(|one| one.what.attempts == 0 && one.what.state() == "open"), "{waiting:#?}");
+        assert!(
+            waiting.iter().all(|one| one.what.attempts == 0 && one.what.state() == "open"),
+            "{waiting:#?}"
+        );
     }
     std::fs::remove_file(&blocked).unwrap();
     rig.run().await;

@@ -46,7 +46,10 @@ fn a_web_hook_is_told_what_changed_and_can_check_who_says_so() {
     let sha = trueup::record::Fingerprint::of(b"one").to_string();
     let first = told(&requests[0]);
     assert_eq!(first["pipeline"], "notes");
-    assert_eq!((&first["key"], &first["change"], &first["value"]), (&json!("a"), &json!("add"), &json!("one")));
+    assert_eq!(
+        (&first["key"], &first["change"], &first["value"]),
+        (&json!("a"), &json!("add"), &json!("one"))
+    );
     assert_eq!((&first["sha256"], &first["run"]), (&json!(sha), &run["runs"][0]["id"]));
     assert!(first["at"].as_str().unwrap().ends_with('Z'));
     let changes: Vec<Value> = requests.iter().map(|request| told(request)["change"].clone()).collect();
@@ -87,7 +90,8 @@ fn an_answer_that_refuses_counts_and_the_third_parks_the_record() {
         assert!(!letter.to_string().contains("canary"), "the address may be a secret: {letter}");
         let requests = server.requests();
         assert_eq!(requests.len(), 3);
-        let same = |request: &Request| request.headers["idempotency-key"] == requests[0].headers["idempotency-key"];
+        let same =
+            |request: &Request| request.headers["idempotency-key"] == requests[0].headers["idempotency-key"];
         assert!(requests.iter().all(same), "one write, one idempotency key");
 
         server.answer(|_| Reply::status(200));
@@ -121,7 +125,11 @@ fn silence_and_refused_connections_pause_the_hook_and_count_nothing() {
         let run = home.ends(&["sync"], 0);
         assert!(run["runs"][0]["warnings"][0].as_str().unwrap().contains("waits"), "{run}");
     }
-    assert!(queue(&home).iter().all(|task| task["attempts"] == 0 && task["state"] == "open"), "{:?}", queue(&home));
+    assert!(
+        queue(&home).iter().all(|task| task["attempts"] == 0 && task["state"] == "open"),
+        "{:?}",
+        queue(&home)
+    );
     assert!(dead(&home).is_empty());
     assert_eq!(home.ends(&["queue", "work"], 3)["paused"].as_array().unwrap().len(), 1);
     server.answer(|_| Reply::status(200));
@@ -161,7 +169,9 @@ fn a_secret_that_is_not_set_pauses_the_hook() {
 
 #[test]
 fn a_command_is_given_json_and_its_exit_code_decides() {
-    let home = pipeline(r#"{ command = ["sh", "-c", "cat > told-$TRUEUP_KEY.json; echo $TRUEUP_CHANGE >> changes"] }"#);
+    let home = pipeline(
+        r#"{ command = ["sh", "-c", "cat > told-$TRUEUP_KEY.json; echo $TRUEUP_CHANGE >> changes"] }"#,
+    );
     home.ends(&["sync"], 0);
     let told: Value = serde_json::from_str(&home.read("told-a.json").unwrap()).unwrap();
     assert_eq!((&told["key"], &told["change"], &told["value"]), (&json!("a"), &json!("add"), &json!("one")));
@@ -195,7 +205,8 @@ fn a_command_that_does_not_end_is_killed_and_counts() {
 /// A program that talked before it listened, or never listened, waited for us while we waited for it.
 #[test]
 fn a_command_that_talks_much_and_does_not_listen_is_no_trouble() {
-    let home = pipeline(r#"{ command = ["sh", "-c", "head -c 3000000 /dev/zero; exit 0"], timeout = "20s" }"#);
+    let home =
+        pipeline(r#"{ command = ["sh", "-c", "head -c 3000000 /dev/zero; exit 0"], timeout = "20s" }"#);
     home.write("notes/a", "long ".repeat(13_000));
     home.ends(&["sync"], 0);
     assert!(queue(&home).is_empty(), "{:?}", queue(&home));

@@ -64,7 +64,10 @@ async fn a_person_adopts_one_key_and_only_that_one_and_only_once() {
     assert_eq!(report.counts.held, 1);
     assert_eq!(rig.value("a").await.as_deref(), Some("ours"));
     assert_eq!(rig.value("b").await.as_deref(), Some("theirs"));
-    assert!(rig.state().await.keys(&keys::decisions(LINE)).await.unwrap().is_empty(), "the word was for once");
+    assert!(
+        rig.state().await.keys(&keys::decisions(LINE)).await.unwrap().is_empty(),
+        "the word was for once"
+    );
     rig.take_away(&["a"]).await;
     rig.run().await;
     rig.intrude("a", "theirs again").await;

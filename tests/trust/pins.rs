@@ -102,9 +102,15 @@ fn the_program_undoes_holds_approves_and_redoes() {
 
     let held = home.ends(&["undo", &run], 4);
     let plan = held["runs"][0]["plan"].as_str().unwrap().to_owned();
-    assert_eq!((&held["runs"][0]["held_by"]["delete"], &held["runs"][0]["undoes"]), (&3.into(), &run.clone().into()));
+    assert_eq!(
+        (&held["runs"][0]["held_by"]["delete"], &held["runs"][0]["undoes"]),
+        (&3.into(), &run.clone().into())
+    );
     let shown = home.ends(&["held"], 0);
-    assert_eq!((&shown["held"][0]["plan"], &shown["held"][0]["undoes"]), (&plan.clone().into(), &run.clone().into()));
+    assert_eq!(
+        (&shown["held"][0]["plan"], &shown["held"][0]["undoes"]),
+        (&plan.clone().into(), &run.clone().into())
+    );
     let approved = home.ends(&["approve", &plan], 0);
     assert_eq!(approved["runs"][0]["deleted"], 3);
     assert_eq!((home.read("out/a"), home.read("copy/a")), (None, None), "its follow-ups were done");

@@ -36,7 +36,9 @@ pub async fn every_store(folder: &tempfile::TempDir, name: &str) -> Vec<SharedSt
         Arc::new(bucket),
         Arc::new(EtcdStore::open(&EtcdPlace::parse(&etcd).unwrap(), None).unwrap()),
         Arc::new(
-            PostgresStore::open(&PostgresPlace::parse(&postgres).unwrap(), None, Access::Write).await.unwrap(),
+            PostgresStore::open(&PostgresPlace::parse(&postgres).unwrap(), None, Access::Write)
+                .await
+                .unwrap(),
         ),
     ]
 }
@@ -98,8 +100,10 @@ impl Home {
 
     pub fn run(&self, args: &[&str]) -> Ended {
         let output = self.command(args).output().unwrap();
-        let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
-        let json = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{args:?}: {error}: {out}\n{err}"));
+        let (out, err) =
+            (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+        let json =
+            serde_json::from_str(&out).unwrap_or_else(|error| panic!("{args:?}: {error}: {out}\n{err}"));
         Ended { code: output.status.code().unwrap_or(-1), json, err }
     }
 

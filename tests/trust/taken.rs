@@ -83,7 +83,11 @@ async fn three_failures_make_a_dead_letter_and_a_newer_version_settles_it() {
     let waiting = queue::waiting(&state).await.unwrap();
     assert_eq!((waiting[0].what.key.as_str(), waiting[0].what.attempts), ("a", 0));
     queue::dead::retry(&state, &letters).await.unwrap();
-    assert_eq!(queue::waiting(&state).await.unwrap()[0].what, waiting[0].what, "an old letter replaces nothing");
+    assert_eq!(
+        queue::waiting(&state).await.unwrap()[0].what,
+        waiting[0].what,
+        "an old letter replaces nothing"
+    );
 }
 
 #[tokio::test]
@@ -109,10 +113,17 @@ fn the_program_hands_work_out_and_takes_it_back() {
     assert_eq!((&run["runs"][0]["dead"], &run["runs"][0]["added"]), (&0.into(), &2.into()));
     let listed = home.ends(&["queue", "ls"], 0);
     let one = &listed["queue"][0];
-    assert_eq!((&one["key"], &one["pipeline"], &one["state"], &one["attempts"]), (&"a".into(), &"notes".into(), &"open".into(), &0.into()));
+    assert_eq!(
+        (&one["key"], &one["pipeline"], &one["state"], &one["attempts"]),
+        (&"a".into(), &"notes".into(), &"open".into(), &0.into())
+    );
     assert!(one["then"].as_str().unwrap().starts_with("webhook-") && one["error"].is_string(), "{one}");
     home.ends(&["queue", "work"], 3);
-    assert_eq!(home.ends(&["queue", "ls"], 0)["queue"][0]["attempts"], 0, "nobody answered: that counts for nothing");
+    assert_eq!(
+        home.ends(&["queue", "ls"], 0)["queue"][0]["attempts"],
+        0,
+        "nobody answered: that counts for nothing"
+    );
 
     let taken = home.ends(&["queue", "take", "--limit", "5"], 0);
     assert_eq!(taken["queue"].as_array().unwrap().len(), 2);
@@ -126,7 +137,10 @@ fn the_program_hands_work_out_and_takes_it_back() {
     }
     let dead = home.ends(&["dead", "ls"], 0);
     let letter = &dead["dead"][0];
-    assert_eq!((&letter["key"], &letter["message"], &letter["attempts"]), (&"b".into(), &"no luck".into(), &3.into()));
+    assert_eq!(
+        (&letter["key"], &letter["message"], &letter["attempts"]),
+        (&"b".into(), &"no luck".into(), &3.into())
+    );
     assert!(letter["since"].is_string() && letter["kind"].is_string() && letter["remedy"].is_string());
     assert_eq!(home.ends(&["dead", "show", "b"], 0)["dead"][0]["change"], "add");
     home.ends(&["dead", "show", "a"], 1);

@@ -26,7 +26,8 @@ async fn give_bytes(rig: &Rig, key: &str, value: &[u8]) {
 async fn settled(target: SharedStore) -> Rig {
     let rig = Rig { target, batch: Some(3), ..Rig::new() };
     let large = "large ".repeat(3_000);
-    rig.give(&[("kept", "1"), ("dir/small", "1"), ("large", &large), ("gone", "1"), ("gone-large", &large)]).await;
+    rig.give(&[("kept", "1"), ("dir/small", "1"), ("large", &large), ("gone", "1"), ("gone-large", &large)])
+        .await;
     give_bytes(&rig, "bytes", NOT_UTF8).await;
     give_bytes(&rig, "gone-bytes", NOT_UTF8).await;
     give_bytes(&rig, "empty", b"").await;
@@ -200,7 +201,8 @@ async fn what_was_put_back_by_hand_is_pinned_too() {
 
 #[tokio::test]
 async fn undo_says_when_the_journal_is_no_longer_kept() {
-    let rig = Rig { journal: Journal { keep: Duration::from_secs(3_600), ..Journal::default() }, ..Rig::new() };
+    let rig =
+        Rig { journal: Journal { keep: Duration::from_secs(3_600), ..Journal::default() }, ..Rig::new() };
     rig.give_many(3, "x").await;
     let run = rig.run().await;
     rig.clock.advance(Duration::from_secs(7_200));
@@ -304,7 +306,11 @@ async fn an_undo_disturbed_at_any_step_is_whole_after_the_next() {
                 assert_eq!(contents(&rig.target).await, before, "{what}");
                 rig.at_rest().await;
                 let next = rig.run().await;
-                assert_eq!((next.status, next.counts.held, next.writes), (Status::Held, 10, 0), "{what}: {next:#?}");
+                assert_eq!(
+                    (next.status, next.counts.held, next.writes),
+                    (Status::Held, 10, 0),
+                    "{what}: {next:#?}"
+                );
             }
         }
     }

@@ -30,7 +30,10 @@ async fn a_fresh_record() {
     assert!(source.name.contains("origin") && source.shape.starts_with("raw"), "{source:?}");
     assert!(source.seen.unwrap().starts_with("2026-01-01") && !source.version.is_empty());
     let event = &told.history[0];
-    assert_eq!((event.run.as_str(), event.change.name(), event.outcome.as_str()), (run.id.as_str(), "add", "applied"));
+    assert_eq!(
+        (event.run.as_str(), event.change.name(), event.outcome.as_str()),
+        (run.id.as_str(), "add", "applied")
+    );
     assert_eq!(event.sha256, Some(print));
 }
 

@@ -90,11 +90,14 @@ struct Loose {
 
 impl Stored {
     pub fn read(key: &str, value: &[u8]) -> Stored {
-        let (Some(name), Ok(loose)) = (key.strip_prefix(PREFIX), serde_json::from_slice::<Loose>(value)) else {
+        let (Some(name), Ok(loose)) = (key.strip_prefix(PREFIX), serde_json::from_slice::<Loose>(value))
+        else {
             return Stored::Other;
         };
         match loose {
-            Loose { policy_name, title: Some(title), sha: Some(sha), path: Some(path), .. } if is_sha(&sha) => {
+            Loose { policy_name, title: Some(title), sha: Some(sha), path: Some(path), .. }
+                if is_sha(&sha) =>
+            {
                 if policy_name.is_some_and(|own| own != name) {
                     return Stored::Other;
                 }

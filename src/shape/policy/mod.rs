@@ -57,7 +57,8 @@ impl Carry {
 
     /// The fields that still count.
     fn fields_at(&self, now: Timestamp) -> Deprecated {
-        let over = self.until.as_ref().and_then(|until| until.parse::<Timestamp>().ok()).is_some_and(|at| at < now);
+        let over =
+            self.until.as_ref().and_then(|until| until.parse::<Timestamp>().ok()).is_some_and(|at| at < now);
         if over { Deprecated::default() } else { self.fields.clone() }
     }
 }
@@ -80,7 +81,9 @@ impl Policy {
     fn told(&self, older: &[Older]) -> Policy {
         let mut waiting = HashMap::new();
         for row in older {
-            let Stored::Legacy { title, fields } = Stored::read(&row.key, row.value.as_bytes()) else { continue };
+            let Stored::Legacy { title, fields } = Stored::read(&row.key, row.value.as_bytes()) else {
+                continue;
+            };
             let one = Waiting { key: row.key.clone(), fields, until: row.until.clone() };
             if let Some(name) = row.key.strip_prefix(PREFIX) {
                 waiting.insert(name.to_owned(), one.clone());
@@ -159,7 +162,11 @@ fn fault(entry: &Entry, name: &str) -> Option<String> {
 
 /// The source's own SHA; where it has none (a folder has times), the SHA-256 of the document.
 fn sha(entry: &Entry, body: &[u8]) -> String {
-    if entry::is_sha(&entry.version) { entry.version.to_ascii_lowercase() } else { Fingerprint::of(body).to_string() }
+    if entry::is_sha(&entry.version) {
+        entry.version.to_ascii_lowercase()
+    } else {
+        Fingerprint::of(body).to_string()
+    }
 }
 
 const EMPTY: &str = "the document is empty";
@@ -235,12 +242,15 @@ impl Shape for Policy {
             return Ok(Rendered::Skip(fault));
         }
         let carry = input.prior.and_then(|prior| Carry::of(prior.carry.as_ref()));
-        let known = carry.filter(|carry| carry.by == VERSION && carry.sha == input.entry.version.to_ascii_lowercase());
+        let known = carry
+            .filter(|carry| carry.by == VERSION && carry.sha == input.entry.version.to_ascii_lowercase());
         let (title, sha) = match (known, input.body) {
             (Some(carry), _) => (carry.title, carry.sha),
             (None, None) => return Ok(Rendered::NeedBody),
             (None, Some(body)) => match text(&body.bytes) {
-                Ok(text) => (title::title(text).unwrap_or(input.identity).to_owned(), sha(input.entry, &body.bytes)),
+                Ok(text) => {
+                    (title::title(text).unwrap_or(input.identity).to_owned(), sha(input.entry, &body.bytes))
+                }
                 Err(fault) => return Ok(Rendered::Skip(fault)),
             },
         };
@@ -271,7 +281,13 @@ impl Shape for Policy {
         Some(Fingerprint::of(row.sha.as_bytes()))
     }
 
-    fn export(&self, value: &Bytes, body: Option<&[u8]>, object: Option<&[u8]>, now: Timestamp) -> Result<Bytes> {
+    fn export(
+        &self,
+        value: &Bytes,
+        body: Option<&[u8]>,
+        object: Option<&[u8]>,
+        now: Timestamp,
+    ) -> Result<Bytes> {
         let odd = || Error::new(Kind::Invalid, "the row is not a policy");
         let row: PolicyEntry = serde_json::from_slice(value).map_err(|error| odd().caused_by(error))?;
         // The file that is there serves again when only the row changed.
@@ -341,7 +357,6 @@ impl Shape for Policy {
 fn deadline(now: Timestamp) -> Timestamp {
     now.checked_add(TRANSITION).unwrap_or(Timestamp::MAX)
 }
-
 
 #[cfg(test)]
 mod tests;

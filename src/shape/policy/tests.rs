@@ -18,7 +18,8 @@ fn entry(path: &str, sha: &str) -> Entry {
 
 fn render(shape: &Policy, entry: &Entry, body: Option<&[u8]>, prior: Option<&Prior>) -> Rendered {
     let identity = shape.identify(entry).unwrap().identity;
-    let body = body.map(|bytes| Body { bytes: Bytes::copy_from_slice(bytes), version: entry.version.clone() });
+    let body =
+        body.map(|bytes| Body { bytes: Bytes::copy_from_slice(bytes), version: entry.version.clone() });
     let input = Input { entry, identity: &identity, body: body.as_ref(), prior, now: now() };
     shape.render(&input).unwrap()
 }
@@ -72,7 +73,10 @@ fn a_moved_file_needs_no_body_and_a_changed_one_does() {
     let shape = Policy::default();
     let first = put(render(&shape, &entry("a/x.md", SHA), Some(b"# T"), None));
     let moved = put(render(&shape, &entry("b/x.md", SHA), None, Some(&prior(&first))));
-    assert_eq!((value(&moved)["title"].as_str(), value(&moved)["path"].as_str()), (Some("T"), Some("b/x.md")));
+    assert_eq!(
+        (value(&moved)["title"].as_str(), value(&moved)["path"].as_str()),
+        (Some("T"), Some("b/x.md"))
+    );
     assert_ne!(first.fingerprint, moved.fingerprint);
     assert_eq!(render(&shape, &entry("a/x.md", OTHER), None, Some(&prior(&first))), Rendered::NeedBody);
 }
@@ -125,11 +129,18 @@ fn a_row_of_others_that_says_the_same_is_left_alone() {
     let output = put(render(&shape, &entry("x.md", SHA), Some(b"# T"), None));
     let theirs = json!({"policyName": "x", "title": "T", "status": "active", "sha": SHA, "path": "x.md",
         "lastUpdated": "2025-01-01T00:00:00Z", "fileNo": "868"});
-    let Reconciled::Keep(kept) = shape.reconcile(output.clone(), &stored(theirs), None, now()) else { panic!() };
+    let Reconciled::Keep(kept) = shape.reconcile(output.clone(), &stored(theirs), None, now()) else {
+        panic!()
+    };
     assert_eq!(Carry::of(kept.carry.as_ref()).unwrap().fields.file_no, Some("868".into()));
     let other = json!({"title": "Old", "status": "active", "sha": OTHER, "path": "x.md", "fileNo": "868"});
-    let Reconciled::Write(written, None) = shape.reconcile(output, &stored(other), None, now()) else { panic!() };
-    assert_eq!((value(&written)["title"].as_str(), value(&written)["fileNo"].as_str()), (Some("T"), Some("868")));
+    let Reconciled::Write(written, None) = shape.reconcile(output, &stored(other), None, now()) else {
+        panic!()
+    };
+    assert_eq!(
+        (value(&written)["title"].as_str(), value(&written)["fileNo"].as_str()),
+        (Some("T"), Some("868"))
+    );
 }
 
 #[test]

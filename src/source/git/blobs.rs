@@ -127,7 +127,9 @@ impl Process {
 
     fn skip(&mut self, bytes: u64) -> Result<()> {
         let mut rest = self.output.by_ref().take(bytes);
-        std::io::copy(&mut rest, &mut std::io::sink()).map(drop).map_err(|error| from_io(error, "reading a blob"))
+        std::io::copy(&mut rest, &mut std::io::sink())
+            .map(drop)
+            .map_err(|error| from_io(error, "reading a blob"))
     }
 }
 

@@ -30,8 +30,14 @@ impl Cache {
     }
 
     /// Bring the branch here. Passing troubles are tried again, a damaged cache is made anew once.
-    pub async fn fetch(&self, from: &Repository, clock: &SharedClock, requests: &AtomicU64) -> Result<Program> {
-        let wanted = from.branch.as_ref().map_or_else(|| "HEAD".to_owned(), |branch| format!("refs/heads/{branch}"));
+    pub async fn fetch(
+        &self,
+        from: &Repository,
+        clock: &SharedClock,
+        requests: &AtomicU64,
+    ) -> Result<Program> {
+        let wanted =
+            from.branch.as_ref().map_or_else(|| "HEAD".to_owned(), |branch| format!("refs/heads/{branch}"));
         let mut program = self.ready().await?;
         let mut attempt = 1;
         let mut renewed = false;
@@ -78,7 +84,10 @@ impl Cache {
             let made = tempfile::Builder::new().prefix("trueup-git-").tempdir();
             *scratch = Some(made.map_err(|error| from_io(error, "making a temporary folder"))?);
         }
-        scratch.as_ref().map(|folder| folder.path().join("git")).ok_or_else(|| Error::bug("no temporary folder"))
+        scratch
+            .as_ref()
+            .map(|folder| folder.path().join("git"))
+            .ok_or_else(|| Error::bug("no temporary folder"))
     }
 
     /// What the cache holds need not be fetched again: its objects are read from where they are.
@@ -86,7 +95,8 @@ impl Cache {
         let Ok(cache) = self.folder.canonicalize() else { return Ok(()) };
         let doing = || format!("leaning on {}", self.folder.display());
         let line = format!("{}\n", cache.join("objects").display());
-        std::fs::write(folder.join("objects/info/alternates"), line).map_err(|error| from_io(error, doing()))?;
+        std::fs::write(folder.join("objects/info/alternates"), line)
+            .map_err(|error| from_io(error, doing()))?;
         match std::fs::copy(cache.join("shallow"), folder.join("shallow")) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(from_io(error, doing())),
             _ => Ok(()),

@@ -84,7 +84,9 @@ impl Git {
         let address = &repository.address;
         if address.starts_with('-') || address.contains("::") {
             let message = format!("{} is not an address of a git repository", repository.shown);
-            return Err(Error::new(Kind::Config, message).remedy_is("Use an https, ssh or file URL, or a path."));
+            return Err(
+                Error::new(Kind::Config, message).remedy_is("Use an https, ssh or file URL, or a path.")
+            );
         }
         let place = if repository.is_local() {
             Place::Here(PathBuf::from(address))
@@ -129,8 +131,11 @@ impl Git {
         if error.kind() != Kind::NotFound {
             return error;
         }
-        let message =
-            format!("{} or its branch {} was not found", self.repository.shown, self.repository.branch_shown());
+        let message = format!(
+            "{} or its branch {} was not found",
+            self.repository.shown,
+            self.repository.branch_shown()
+        );
         Error::new(Kind::NotFound, message)
             .caused_by(error)
             .remedy_is("Check the address and `branch`, and that the token may read the repository.")

@@ -75,7 +75,9 @@ impl Program {
         }
         match &self.place {
             Place::Bare(path) => command.arg("--git-dir").arg(path),
-            Place::Folder { path, above } => command.arg("-C").arg(path).env("GIT_CEILING_DIRECTORIES", above),
+            Place::Folder { path, above } => {
+                command.arg("-C").arg(path).env("GIT_CEILING_DIRECTORIES", above)
+            }
         };
         for setting in SETTINGS {
             command.args(["-c", setting]);
@@ -87,7 +89,8 @@ impl Program {
     /// Make an empty bare repository.
     pub async fn init(&self) -> Result<()> {
         let Place::Bare(path) = &self.place else { return Err(Error::bug("only a cache is initialised")) };
-        std::fs::create_dir_all(path).map_err(|error| from_io(error, format!("making {}", path.display())))?;
+        std::fs::create_dir_all(path)
+            .map_err(|error| from_io(error, format!("making {}", path.display())))?;
         finish(self.command(&["init", "--quiet", "--bare"]), LOCAL_MAX).await.map(drop)
     }
 
@@ -118,7 +121,8 @@ impl Program {
 
     /// Pack what earlier fetches left lying about, once there is enough of it.
     pub async fn tidy(&self) -> Result<()> {
-        let command = self.command(&["-c", "gc.auto=2000", "gc", "--auto", "--quiet", "--no-detach", "--prune=now"]);
+        let command =
+            self.command(&["-c", "gc.auto=2000", "gc", "--auto", "--quiet", "--no-detach", "--prune=now"]);
         finish(command, FETCH_MAX).await.map(drop)
     }
 
@@ -230,9 +234,11 @@ fn judge(said: &[u8]) -> Error {
     let kind = kind.map_or(Kind::Corrupt, |(kind, _)| *kind);
     let telling = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let shown: String = telling.collect::<Vec<_>>().join("; ").chars().take(COMPLAINT_MAX).collect();
-    let error = Error::new(kind, if shown.is_empty() { "git failed".to_owned() } else { format!("git: {shown}") });
+    let error =
+        Error::new(kind, if shown.is_empty() { "git failed".to_owned() } else { format!("git: {shown}") });
     if low.contains("dubious ownership") {
-        return error.remedy_is("Run trueup as the owner of the repository, or name it in git's safe.directory.");
+        return error
+            .remedy_is("Run trueup as the owner of the repository, or name it in git's safe.directory.");
     }
     error
 }
@@ -248,7 +254,10 @@ mod tests {
             ("remote: Repository not found.\nfatal: repository 'https://h/x/' not found", Kind::NotFound),
             ("fatal: unable to access 'http://h/': The requested URL returned error: 404", Kind::NotFound),
             ("fatal: unable to access 'http://h/': The requested URL returned error: 503", Kind::Unavailable),
-            ("fatal: unable to access 'http://h/': The requested URL returned error: 403", Kind::Unauthorized),
+            (
+                "fatal: unable to access 'http://h/': The requested URL returned error: 403",
+                Kind::Unauthorized,
+            ),
             ("fatal: Authentication failed for 'https://h/'", Kind::Unauthorized),
             ("fatal: could not read Username for 'https://h': terminal prompts disabled", Kind::Unauthorized),
             ("fatal: unable to access 'http://h/': Could not resolve host: h", Kind::Unavailable),

@@ -193,15 +193,21 @@ impl Api {
         Ok(ask)
     }
 
-    async fn ask<T: DeserializeOwned>(&self, method: Method, url: Url, body: Option<Bytes>) -> Result<Envelope<T>> {
+    async fn ask<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        url: Url,
+        body: Option<Bytes>,
+    ) -> Result<Envelope<T>> {
         let mut ask = self.request(method, url)?;
         if let Some(body) = body {
             ask = ask.header(header::CONTENT_TYPE, "application/json")?;
             ask.body = Some(body);
         }
         let answer = self.http.send(&ask).await?;
-        let envelope: Envelope<T> = serde_json::from_slice(&answer.body)
-            .map_err(|error| Error::new(Kind::Invalid, "Cloudflare's answer cannot be read").caused_by(error))?;
+        let envelope: Envelope<T> = serde_json::from_slice(&answer.body).map_err(|error| {
+            Error::new(Kind::Invalid, "Cloudflare's answer cannot be read").caused_by(error)
+        })?;
         if envelope.success {
             return Ok(envelope);
         }
@@ -216,7 +222,8 @@ fn is_id(text: &str) -> bool {
 }
 
 fn json_body<T: Serialize>(value: &T) -> Result<Bytes> {
-    let bytes = serde_json::to_vec(value).map_err(|error| Error::bug("encoding a bulk request").caused_by(error))?;
+    let bytes =
+        serde_json::to_vec(value).map_err(|error| Error::bug("encoding a bulk request").caused_by(error))?;
     Ok(Bytes::from(bytes))
 }
 

@@ -12,7 +12,9 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 
 use super::limited::Profile;
 use super::sift::sift;
-use super::{Caps, Expect, Item, Listed, Mode, Op, Outcome, Page, Query, Store, Stored, What, check_atomic, judge};
+use super::{
+    Caps, Expect, Item, Listed, Mode, Op, Outcome, Page, Query, Store, Stored, What, check_atomic, judge,
+};
 use crate::error::{Error, Fault, Kind, Result};
 use crate::record::Version;
 
@@ -119,15 +121,21 @@ impl Cloudflare {
     async fn page(&self, query: &Query<'_>, abridged: bool) -> Result<Page> {
         let (lines, more) = self.lines(query).await?;
         let told: Vec<Option<Listed>> = lines.iter().map(|line| told(line, query.what, abridged)).collect();
-        let open: Vec<&str> =
-            lines.iter().zip(&told).filter(|(_, told)| told.is_none()).map(|(line, _)| line.name.as_str()).collect();
+        let open: Vec<&str> = lines
+            .iter()
+            .zip(&told)
+            .filter(|(_, told)| told.is_none())
+            .map(|(line, _)| line.name.as_str())
+            .collect();
         let mut values = self.values(&open).await?.into_iter();
         let mut items = Vec::with_capacity(lines.len());
         for (line, told) in lines.into_iter().zip(told) {
             match told {
                 Some(listed) => items.push(listed),
                 // Gone since it was listed: then it is not there.
-                None => items.extend(values.next().flatten().map(|value| listed(line.name, value, query.what))),
+                None => {
+                    items.extend(values.next().flatten().map(|value| listed(line.name, value, query.what)))
+                }
             }
         }
         Ok(Page { items, more })

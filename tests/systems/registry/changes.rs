@@ -20,8 +20,14 @@ async fn scenario_01_an_empty_registry_is_filled() {
     assert_eq!((&row["title"], &row["path"]), (&"Policy 7".into(), &"policies/p07.md".into()));
     assert_eq!((&row["status"], &row["lastUpdated"]), (&"active".into(), &T1.into()));
     let run = desk.last_run().await;
-    assert_eq!((&run["added"], &run["totalProcessed"], &run["status"]), (&94.into(), &94.into(), &"success".into()));
-    assert_eq!((&run["commitSHA"], &run["previousCommitSHA"]), (&desk.hub.head().into(), &serde_json::Value::Null));
+    assert_eq!(
+        (&run["added"], &run["totalProcessed"], &run["status"]),
+        (&94.into(), &94.into(), &"success".into())
+    );
+    assert_eq!(
+        (&run["commitSHA"], &run["previousCommitSHA"]),
+        (&desk.hub.head().into(), &serde_json::Value::Null)
+    );
     assert!(desk.object("p07").unwrap().ends_with(&format!("---\n\n{}", policy(7))));
 }
 
@@ -126,8 +132,13 @@ async fn scenario_07_one_changed_blob_costs_three_requests_and_changes_one_entry
     desk.hub.put("policies/p03.md", "# Revised\n");
     let report = desk.ran([0, 1, 0, 93]).await;
     assert_eq!((report.requests, desk.hub.asked()), (3, [1, 1, 1]));
-    let changed: Vec<String> =
-        desk.held("policy:").await.into_iter().filter(|(key, value)| before[key] != *value).map(|(key, _)| key).collect();
+    let changed: Vec<String> = desk
+        .held("policy:")
+        .await
+        .into_iter()
+        .filter(|(key, value)| before[key] != *value)
+        .map(|(key, _)| key)
+        .collect();
     assert_eq!(changed, ["policy:p03"]);
     let row = desk.policy("p03").await;
     assert_eq!((&row["title"], &row["lastUpdated"]), (&"Revised".into(), &T2.into()));

@@ -33,7 +33,8 @@ pub struct Desk {
 impl Desk {
     pub fn new() -> Self {
         let (folder, hub) = (temp(), Hub::start());
-        let from = format!("{{ github = \"knue/policies\", branch = \"main\", api = \"{}\" }}", hub.server.url(""));
+        let from =
+            format!("{{ github = \"knue/policies\", branch = \"main\", api = \"{}\" }}", hub.server.url(""));
         let into = format!("\"sqlite:{}/registry.db\"", folder.path().display());
         Desk { folder, hub, clock: TestClock::at(T1, 7), from, into, more: String::new() }
     }
@@ -49,7 +50,8 @@ impl Desk {
 
     /// Documents go into a folder too.
     pub fn exporting(mut self) -> Self {
-        self.more.push_str(&format!("then = {{ export = \"file:{}/objects\" }}\n", self.folder.path().display()));
+        self.more
+            .push_str(&format!("then = {{ export = \"file:{}/objects\" }}\n", self.folder.path().display()));
         self
     }
 
@@ -61,7 +63,8 @@ impl Desk {
             self.into,
             self.more
         );
-        Config::parse(&text, Path::new("trueup.toml"), &|_| None).unwrap_or_else(|error| panic!("{error}\n{text}"))
+        Config::parse(&text, Path::new("trueup.toml"), &|_| None)
+            .unwrap_or_else(|error| panic!("{error}\n{text}"))
     }
 
     /// Opened anew for every run, as a process would.
@@ -90,7 +93,9 @@ impl Desk {
     }
 
     pub async fn store(&self) -> SharedStore {
-        open::open(&self.config().pipelines["policies"].into, Access::Write, self.clock.clone()).await.unwrap()
+        open::open(&self.config().pipelines["policies"].into, Access::Write, self.clock.clone())
+            .await
+            .unwrap()
     }
 
     /// What the registry holds below a prefix, as an outsider reads it.
@@ -133,7 +138,9 @@ impl Desk {
 
     pub fn objects(&self) -> usize {
         let folder = std::fs::read_dir(self.folder.path().join("objects/policies"));
-        folder.map_or(0, |folder| folder.filter(|one| one.as_ref().unwrap().path().join("policy.md").is_file()).count())
+        folder.map_or(0, |folder| {
+            folder.filter(|one| one.as_ref().unwrap().path().join("policy.md").is_file()).count()
+        })
     }
 }
 

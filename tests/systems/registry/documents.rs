@@ -62,7 +62,11 @@ async fn scenario_18_of_two_files_with_one_name_the_smaller_path_wins_on_every_r
         let report = desk.run().await;
         let expected = if run == 1 { [1, 0, 0, 0] } else { [0, 0, 0, 1] };
         assert_eq!((did(&report), report.counts.skipped, report.exit_code()), (expected, 1, 0), "run {run}");
-        assert!(report.warnings.iter().any(|text| text.contains("b/학칙.md")), "run {run}: {:?}", report.warnings);
+        assert!(
+            report.warnings.iter().any(|text| text.contains("b/학칙.md")),
+            "run {run}: {:?}",
+            report.warnings
+        );
         assert_eq!(desk.policy("학칙").await["path"], "a/학칙.md");
         desk.hub.put("unrelated.txt", format!("{run}"));
     }

@@ -80,9 +80,13 @@ async fn without_an_object_store_the_queue_waits_for_somebody_outside() {
     let desk = Desk::with_policies(3);
     desk.ran([3, 0, 0, 0]).await;
     let entry = desk.value("queue:p01").await.unwrap();
-    assert_eq!((&entry["operation"], &entry["retryCount"], &entry["errorMessage"]), (&"add".into(), &0.into(), &Value::Null));
+    assert_eq!(
+        (&entry["operation"], &entry["retryCount"], &entry["errorMessage"]),
+        (&"add".into(), &0.into(), &Value::Null)
+    );
     let line = desk.line(trueup::store::Access::Write).await;
-    let filter = trueup::queue::outside::Filter { pipeline: None, then: None, key: Some("policy:p01".into()) };
+    let filter =
+        trueup::queue::outside::Filter { pipeline: None, then: None, key: Some("policy:p01".into()) };
     trueup::queue::outside::done(&line.state, &filter, None).await.unwrap();
     desk.ran([0, 0, 0, 3]).await;
     assert_eq!(desk.held("queue:").await.len(), 2);

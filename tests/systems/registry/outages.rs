@@ -27,7 +27,10 @@ async fn scenario_08_blobs_that_cannot_be_fetched_are_failed_and_fetched_next_ti
     assert_eq!((did(&report), report.counts.failed), ([49, 0, 0, 0], 45));
     assert_eq!((report.status, report.exit_code()), (Status::Partial, 3));
     let run = desk.last_run().await;
-    assert_eq!((&run["status"], &run["errorCount"], &run["deleted"]), (&"partial".into(), &45.into(), &0.into()));
+    assert_eq!(
+        (&run["status"], &run["errorCount"], &run["deleted"]),
+        (&"partial".into(), &45.into(), &0.into())
+    );
     assert_eq!(desk.last_commit().await, None);
     desk.hub.trouble(Trouble::default());
     desk.hub.asked();
@@ -196,8 +199,8 @@ async fn scenario_21_a_run_cut_off_between_batches_is_made_good() {
         faulty.at_verb(Verb::Write, call, Mishap::Hold);
         let line = Pipeline { store: faulty.clone(), ..line };
         let running = tokio::task::spawn_blocking(move || {
-        tokio::runtime::Handle::current().block_on(async { line.run(&Ask::plain("test")).await })
-    });
+            tokio::runtime::Handle::current().block_on(async { line.run(&Ask::plain("test")).await })
+        });
         faulty.until_held().await;
         running.abort();
         assert!(running.await.unwrap_err().is_cancelled());
@@ -206,8 +209,15 @@ async fn scenario_21_a_run_cut_off_between_batches_is_made_good() {
         assert_eq!(report.exit_code(), 0, "cut off at write {call}: {report:#?}");
         let held = desk.held("").await;
         let comparable = |key: &&String| !key.starts_with("metadata:sync:lastRun");
-        assert!(held.keys().filter(comparable).eq(expected.keys().filter(comparable)), "cut off at write {call}");
-        assert!(held.iter().filter(|(key, _)| key.starts_with("policy:")).all(|(key, value)| expected[key] == *value));
+        assert!(
+            held.keys().filter(comparable).eq(expected.keys().filter(comparable)),
+            "cut off at write {call}"
+        );
+        assert!(
+            held.iter()
+                .filter(|(key, _)| key.starts_with("policy:"))
+                .all(|(key, value)| expected[key] == *value)
+        );
     }
 }
 

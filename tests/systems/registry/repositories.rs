@@ -98,7 +98,10 @@ async fn scenario_24_a_force_push_converges() {
     git(&at, &["reflog", "expire", "--expire=now", "--all"]);
     git(&at, &["gc", "--quiet", "--prune=now"]);
     desk.ran([0, 1, 1, 18]).await;
-    assert_eq!((desk.policy("p03").await["title"].as_str(), desk.last_commit().await), (Some("Rewritten"), Some(head)));
+    assert_eq!(
+        (desk.policy("p03").await["title"].as_str(), desk.last_commit().await),
+        (Some("Rewritten"), Some(head))
+    );
 }
 
 #[tokio::test]
@@ -110,7 +113,8 @@ async fn a_plan_reads_a_remote_repository_and_leaves_the_cache_as_it_is() {
     std::fs::write(at.join("policies/p07.md"), "# Revised\n").unwrap();
     commit(&at, "second");
     let files = || {
-        let list = Command::new("find").arg(desk.folder.path().join("git")).args(["-type", "f"]).output().unwrap();
+        let list =
+            Command::new("find").arg(desk.folder.path().join("git")).args(["-type", "f"]).output().unwrap();
         String::from_utf8(list.stdout).unwrap()
     };
     let before = files();

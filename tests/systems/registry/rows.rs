@@ -21,8 +21,12 @@ async fn a_registry_filled_by_others_is_adopted_without_a_write_or_a_blob() {
     for number in 0..20 {
         desk.intrude(&format!("policy:p{number:02}"), &theirs(number)).await;
     }
-    desk.intrude("policy:gone", &json!({"policyName": "gone", "title": "Gone", "status": "active",
-        "lastUpdated": "2024-01-01T00:00:00Z", "sha": "0".repeat(40), "path": "gone.md"})).await;
+    desk.intrude(
+        "policy:gone",
+        &json!({"policyName": "gone", "title": "Gone", "status": "active",
+        "lastUpdated": "2024-01-01T00:00:00Z", "sha": "0".repeat(40), "path": "gone.md"}),
+    )
+    .await;
     let before = desk.held("policy:p").await;
     let report = desk.ran([0, 0, 1, 20]).await;
     assert_eq!((report.writes, desk.hub.asked()), (1, [1, 1, 0]));

@@ -118,7 +118,8 @@ async fn the_official_client_reads_what_was_written() {
     let kv = Kv::start(None);
     desk.into = kv.config(&desk.folder.path().join("cf-token"));
     desk.ran([12, 0, 0, 0]).await;
-    let python = tokio::task::spawn_blocking(|| python::with("cloudflare", "cloudflare==5.*").join("bin/python"));
+    let python =
+        tokio::task::spawn_blocking(|| python::with("cloudflare", "cloudflare==5.*").join("bin/python"));
     let python = python.await.unwrap();
     let script = format!(
         "import json, cloudflare\n\
@@ -129,8 +130,14 @@ async fn the_official_client_reads_what_was_written() {
          print(json.loads(got.read())['path'])\n",
         kv.server.url("/client/v4")
     );
-    let done = tokio::task::spawn_blocking(move || Command::new(python).args(["-c", &script]).output().unwrap());
+    let done =
+        tokio::task::spawn_blocking(move || Command::new(python).args(["-c", &script]).output().unwrap());
     let done = done.await.unwrap();
     let said = String::from_utf8_lossy(&done.stdout);
-    assert_eq!(said, "12 policy:p03 Policy 3\npolicies/p03.md\n", "{}", String::from_utf8_lossy(&done.stderr));
+    assert_eq!(
+        said,
+        "12 policy:p03 Policy 3\npolicies/p03.md\n",
+        "{}",
+        String::from_utf8_lossy(&done.stderr)
+    );
 }
