@@ -134,7 +134,7 @@ fn name(at: usize) -> String {
 }
 
 fn value(at: usize) -> String {
-    format!("{at:0>width$}", width = VALUE_BYTES)
+    format!("{at:0>VALUE_BYTES$}")
 }
 
 fn row(figure: &str, ours: &str, beside: &str, ratio: f64, wanted: &str) {
@@ -312,9 +312,15 @@ async fn latency() {
         ours / bare,
         "≤ 3",
     );
-    pace(&bench, async |at| drop(bench.client.put(put(format!("/bench/bare/{at}"), stamp())).await.unwrap()))
+    latency_to_etcd(&bench, &arrivals).await;
+    end(Some(running)).await;
+}
+
+async fn latency_to_etcd(bench: &Bench, arrivals: &Arrivals) {
+    let stamp = || bench.clock.now().as_microsecond().to_string();
+    pace(bench, async |at| drop(bench.client.put(put(format!("/bench/bare/{at}"), stamp())).await.unwrap()))
         .await;
-    pace(&bench, async |at| {
+    pace(bench, async |at| {
         let text = format!("SELECT etcd_set('/bench/out/{at}', '{}')", stamp());
         bench.sql.batch_execute(&text).await.unwrap();
     })
@@ -334,7 +340,6 @@ async fn latency() {
         ours / bare,
         "≤ 3",
     );
-    end(Some(running)).await;
 }
 
 type Arrivals = std::sync::Arc<std::sync::Mutex<Vec<(String, f64)>>>;

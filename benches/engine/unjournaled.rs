@@ -33,11 +33,8 @@ impl Store for Unjournaled {
     async fn write(&self, items: Vec<Item>, mode: Mode) -> Result<Vec<Result<Outcome>>> {
         let dropped: Vec<bool> = items.iter().map(is_journal).collect();
         let kept: Vec<Item> = items.into_iter().filter(|item| !is_journal(item)).collect();
-        let mut outcomes = match kept.is_empty() {
-            true => Vec::new(),
-            false => self.0.write(kept, mode).await?,
-        }
-        .into_iter();
+        let mut outcomes =
+            if kept.is_empty() { Vec::new() } else { self.0.write(kept, mode).await? }.into_iter();
         let answer = |dropped: bool| if dropped { None } else { outcomes.next() };
         Ok(dropped.into_iter().map(answer).map(|one| one.unwrap_or(Ok(Outcome::AlreadySo(None)))).collect())
     }

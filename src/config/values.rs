@@ -94,6 +94,7 @@ pub const NAME_MAX: usize = 64;
 /// A branch as git takes one: no spaces, no control characters, none of the marks git reserves.
 pub fn is_branch_name(text: &str) -> bool {
     let reserved = [' ', '~', '^', ':', '?', '*', '[', '\\'];
+    #[allow(clippy::case_sensitive_file_extension_comparisons)] // git's own rule for names of branches
     let part_ok = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.ends_with(".lock");
     !text.starts_with(['-', '/'])
         && !text.ends_with(['/', '.'])

@@ -74,7 +74,8 @@ impl Epilogue for Registry {
 impl Registry {
     /// The metadata comes last: whoever reads it finds the rest in place.
     async fn write(&self, line: &Pipeline, report: &Report, memo: &Memo) -> Result<Memo> {
-        let complete = report.head.is_some();
+        // A commit may be known although its tree could not be read.
+        let complete = report.head.is_some() && report.cause.is_none();
         let total = if complete { report.counts.scanned } else { memo.total };
         let last_run = LastRun {
             timestamp: rfc3339_ms(line.clock.now()),

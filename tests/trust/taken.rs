@@ -135,6 +135,10 @@ fn the_program_hands_work_out_and_takes_it_back() {
         let failed = home.ends(&["queue", "fail", "b", "--error", "no luck"], 0);
         assert_eq!(failed["attempts"], attempt);
     }
+    dead_letters_are_shown_retried_and_dropped(&home);
+}
+
+fn dead_letters_are_shown_retried_and_dropped(home: &Home) {
     let dead = home.ends(&["dead", "ls"], 0);
     let letter = &dead["dead"][0];
     assert_eq!(

@@ -58,7 +58,7 @@ impl Article {
         let published = self.published.to_string();
         let attachments = serde_json::to_vec(&self.attachments).map_err(broken)?;
         let parts = [&self.title, &self.link, &published, &self.department, &self.html];
-        let mut parts: Vec<&[u8]> = parts.map(|part| part.as_bytes()).to_vec();
+        let mut parts: Vec<&[u8]> = parts.map(std::string::String::as_bytes).to_vec();
         parts.push(&attachments);
         Ok(Fingerprint::of_parts(&parts).to_string())
     }

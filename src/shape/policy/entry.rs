@@ -128,7 +128,7 @@ impl PolicyEntry {
             serde_json::to_string(&self.fields).unwrap_or_default()
         };
         let parts = [&self.sha, &self.path, &self.title, &fields];
-        Fingerprint::of_parts(&parts.map(|part| part.as_bytes()))
+        Fingerprint::of_parts(&parts.map(std::string::String::as_bytes))
     }
 
     pub fn says_the_same(&self, other: &PolicyEntry) -> bool {

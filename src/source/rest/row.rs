@@ -214,7 +214,7 @@ fn ms_date(text: &str) -> Result<String, String> {
     let sign_at = inner.char_indices().skip(1).find(|(_, c)| matches!(c, '+' | '-')).map(|(at, _)| at);
     let (ms, offset) = inner.split_at(sign_at.unwrap_or(inner.len()));
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    if !offset.is_empty() && !(offset.len() == 5 && digits(&offset[1..]))
+    if !(offset.is_empty() || offset.len() == 5 && digits(&offset[1..]))
         || !digits(ms.strip_prefix('-').unwrap_or(ms))
     {
         return Err(wrong());

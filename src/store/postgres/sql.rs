@@ -49,24 +49,47 @@ impl Write<'_> {
 const ITEMS: &str = "unnest($1::text[], $2::bytea[], $3::bytea[], $4::bigint[]) WITH ORDINALITY \
                      AS i(key, value, fingerprint, expect, at)";
 
+/// Two processes may create it at once; the lock's number is this table's own.
+fn create(plain: &str, table: &str, sequence: &str) -> String {
+    format!(
+        "BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('trueup store ' || '{}', 0));
+         CREATE SEQUENCE IF NOT EXISTS {sequence};
+         CREATE TABLE IF NOT EXISTS {table} (
+           key text COLLATE \"C\" PRIMARY KEY CHECK (key <> ''),
+           value bytea NOT NULL,
+           fingerprint bytea,
+           version bigint NOT NULL DEFAULT nextval('{sequence_text}'));
+         ALTER SEQUENCE {sequence} OWNED BY {table}.version; COMMIT",
+        plain.replace('\'', "''"),
+        sequence_text = sequence.replace('\'', "''"),
+    )
+}
+
+fn look(table: &str) -> String {
+    format!(
+        "SELECT i.at, t.version,
+                coalesce(t.value = i.value AND t.fingerprint IS NOT DISTINCT FROM i.fingerprint, false) AS same
+         FROM {table} t JOIN unnest($1::text[], $2::bytea[], $3::bytea[]) WITH ORDINALITY
+           AS i(key, value, fingerprint, at) ON t.key = i.key
+         ORDER BY t.key FOR UPDATE OF t"
+    )
+}
+
+fn list_values(table: &str, range: &str) -> String {
+    format!(
+        "SELECT key, version, fingerprint, value, before > $5::bigint AS beyond FROM (
+           SELECT *, sum(octet_length(value)) OVER (ORDER BY key) - octet_length(value) AS before
+           FROM (SELECT * FROM {table} WHERE {range} ORDER BY key LIMIT $4) page) sized
+         WHERE before <= $5::bigint + 100 * 1024 * 1024 ORDER BY key"
+    )
+}
+
 impl Sql {
     pub fn new(table: &str) -> Self {
         let plain = table;
         let table = quoted(table);
         let sequence = quoted(&format!("{plain}_version"));
-        // Two processes may create it at once; the lock's number is this table's own.
-        let create = format!(
-            "BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('trueup store ' || '{}', 0));
-             CREATE SEQUENCE IF NOT EXISTS {sequence};
-             CREATE TABLE IF NOT EXISTS {table} (
-               key text COLLATE \"C\" PRIMARY KEY CHECK (key <> ''),
-               value bytea NOT NULL,
-               fingerprint bytea,
-               version bigint NOT NULL DEFAULT nextval('{sequence_text}'));
-             ALTER SEQUENCE {sequence} OWNED BY {table}.version; COMMIT",
-            plain.replace('\'', "''"),
-            sequence_text = sequence.replace('\'', "''"),
-        );
+        let create = create(plain, &table, &sequence);
         let next = format!("nextval('{}')", sequence.replace('\'', "''"));
         // Rows are taken in key order, so that two batches do not wait for each other in a circle.
         let insert = format!(
@@ -82,13 +105,7 @@ impl Sql {
             create,
             exists: "SELECT to_regclass($1) IS NOT NULL".to_owned(),
             lock: format!("LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE"),
-            look: format!(
-                "SELECT i.at, t.version,
-                        coalesce(t.value = i.value AND t.fingerprint IS NOT DISTINCT FROM i.fingerprint, false) AS same
-                 FROM {table} t JOIN unnest($1::text[], $2::bytea[], $3::bytea[]) WITH ORDINALITY
-                   AS i(key, value, fingerprint, at) ON t.key = i.key
-                 ORDER BY t.key FOR UPDATE OF t"
-            ),
+            look: look(&table),
             get: format!(
                 "SELECT i.at, t.key, t.value, t.version, t.fingerprint
                  FROM unnest($1::text[]) WITH ORDINALITY AS i(key, at) JOIN {table} t ON t.key = i.key"
@@ -97,12 +114,7 @@ impl Sql {
                 "SELECT key, version, fingerprint, $5::bigint < 0 AS beyond FROM {table}
                  WHERE {range} ORDER BY key LIMIT $4"
             ),
-            list_values: format!(
-                "SELECT key, version, fingerprint, value, before > $5::bigint AS beyond FROM (
-                   SELECT *, sum(octet_length(value)) OVER (ORDER BY key) - octet_length(value) AS before
-                   FROM (SELECT * FROM {table} WHERE {range} ORDER BY key LIMIT $4) page) sized
-                 WHERE before <= $5::bigint + 100 * 1024 * 1024 ORDER BY key"
-            ),
+            list_values: list_values(&table, range),
             put_anyway: format!(
                 "{insert} UPDATE SET value = excluded.value, fingerprint = excluded.fingerprint, version = {next} \
                  {returning}"

@@ -78,7 +78,7 @@ pub fn parse(tables: &[Table], item: &Item) -> Result<Parsed> {
     if external_id(table, &cells) != place.external_id {
         return Err(invalid("the row's own key is another one".to_owned()));
     }
-    if Bytes::from(bytes(table, &cells).map_err(invalid)?) != *value {
+    if bytes(table, &cells).map_err(invalid)?.as_slice() != value.as_ref() {
         return Err(invalid("the row is not canonical JSON".to_owned()));
     }
     Ok(Parsed { place, put: Some((cells, print)) })
@@ -188,7 +188,7 @@ pub fn version(row_id: i64, seen_ms: i64, checksum: &str) -> Version {
 impl Held {
     /// A row that was altered behind our back has another version than the one the cache knows.
     pub fn new(table: &Table, row_id: i64, cells: Cells, seen_ms: i64, checksum: &str) -> Self {
-        let value = bytes(table, &cells).unwrap_or_else(|why| why.into_bytes());
+        let value = bytes(table, &cells).unwrap_or_else(std::string::String::into_bytes);
         let print = Fingerprint::of(&value);
         let known = Fingerprint::parse(checksum);
         let mut version = version(row_id, seen_ms, checksum);

@@ -35,6 +35,7 @@ async fn holds(desk: &Desk) {
         drop(std::fs::remove_file(desk.folder.path().join(end)));
     }
     desk.hub.asked();
+    desk.clock.advance(Duration::from_secs(24 * 3600));
     let report = desk.ran([0, 0, 0, 59]).await;
     assert_eq!((report.writes, desk.hub.asked()[2]), (0, 0), "what is there is not written again");
     assert_eq!(desk.held("policy:").await, second);

@@ -229,7 +229,7 @@ fn code(content: &str, out: &mut String) {
     let padded = inner.is_some_and(|inner| inner.contains(|c| c != ' '));
     let extra = if padded || content.starts_with('`') || content.ends_with('`') { " " } else { "" };
     let runs: Vec<usize> = content.split(|c| c != '`').map(str::len).collect();
-    let size = (1..).find(|size| !runs.contains(size)).unwrap_or(1);
+    let size = (1..=runs.len() + 1).find(|size| !runs.contains(size)).unwrap_or(1);
     let mark = "`".repeat(size);
     out.extend([&mark, extra, &content, extra, &mark]);
 }

@@ -36,23 +36,43 @@ fn instant(expression: &str) -> String {
     format!("to_char({expression} AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')")
 }
 
+/// The columns that are there, as they are selected, and where each of the table's lies among them.
+fn selection(table: &Table, found: &Found) -> (Vec<Option<usize>>, Vec<String>) {
+    let is_there = |column: &str| found.columns.iter().any(|(name, _)| name == column);
+    let mut places = Vec::new();
+    let mut selected: Vec<String> = Vec::new();
+    for column in &table.columns {
+        places.push(is_there(&column.name).then_some(selected.len()));
+        let plain = format!("t.{}", quoted(&column.name));
+        if is_there(&column.name) {
+            selected.push(match column.holds {
+                Type::Instant => instant(&plain),
+                Type::Json => format!("{plain}::text"),
+                _ => plain,
+            });
+        }
+    }
+    (places, selected)
+}
+
+fn update(name: &str, all: &[String], typed: &[String]) -> String {
+    let each = |form: &dyn Fn(&String) -> String| all.iter().map(form).collect::<Vec<_>>().join(", ");
+    format!(
+        "UPDATE {name} t SET {}, missing_since = i.missing_since,
+           updated_at = CASE WHEN ({}) IS DISTINCT FROM ({}) THEN $2::text::timestamptz ELSE t.updated_at END
+         FROM json_to_recordset($1::text::json) AS i(row_id bigint, missing_since timestamptz, {})
+         WHERE t.row_id = i.row_id",
+        each(&|name| format!("{name} = i.{name}")),
+        each(&|name| format!("t.{name}")),
+        each(&|name| format!("i.{name}")),
+        typed.join(", ")
+    )
+}
+
 impl Sql {
     pub fn new(table: &Table, found: &Found) -> Self {
         let name = quoted(&table.name);
-        let is_there = |column: &str| found.columns.iter().any(|(name, _)| name == column);
-        let mut places = Vec::new();
-        let mut selected: Vec<String> = Vec::new();
-        for column in &table.columns {
-            places.push(is_there(&column.name).then_some(selected.len()));
-            let plain = format!("t.{}", quoted(&column.name));
-            if is_there(&column.name) {
-                selected.push(match column.holds {
-                    Type::Instant => instant(&plain),
-                    Type::Json => format!("{plain}::text"),
-                    _ => plain,
-                });
-            }
-        }
+        let (places, mut selected) = selection(table, found);
         let count = selected.len();
         selected.push(instant("t.missing_since"));
         let cells = selected.join(", ");
@@ -63,7 +83,6 @@ impl Sql {
             .zip(&all)
             .map(|(column, name)| format!("{name} {}", native(column.holds)))
             .collect();
-        let each = |form: &dyn Fn(&String) -> String| all.iter().map(form).collect::<Vec<_>>().join(", ");
         let keys: Vec<String> = table.key.iter().map(|at| format!("t.{0} = i.{0}", all[*at])).collect();
         let seen_ms = "(extract(epoch FROM c.seen_at) * 1000)::bigint";
         let range = "c.table_name = $1 AND c.external_id >= $2 AND ($3::text IS NULL OR c.external_id > $3)
@@ -91,16 +110,7 @@ impl Sql {
                 typed.join(", "),
                 keys.join(" AND ")
             ),
-            update: format!(
-                "UPDATE {name} t SET {}, missing_since = i.missing_since,
-                   updated_at = CASE WHEN ({}) IS DISTINCT FROM ({}) THEN $2::text::timestamptz ELSE t.updated_at END
-                 FROM json_to_recordset($1::text::json) AS i(row_id bigint, missing_since timestamptz, {})
-                 WHERE t.row_id = i.row_id",
-                each(&|name| format!("{name} = i.{name}")),
-                each(&|name| format!("t.{name}")),
-                each(&|name| format!("i.{name}")),
-                typed.join(", ")
-            ),
+            update: update(&name, &all, &typed),
             copy: format!(
                 "COPY {name}(row_id, created_at, updated_at, missing_since, {}) FROM STDIN",
                 all.join(", ")

@@ -30,18 +30,24 @@ pub(super) const CACHE_PUT: &str =
      DO UPDATE SET checksum = ?3, internal_id = ?4, schema_version = ?5, seen_at = ?6";
 pub(super) const CACHE_DELETE: &str = "DELETE FROM sync_cache WHERE table_name = ?1 AND external_id = ?2";
 
+/// The columns that are there, as they are selected, and where each of the table's lies among them.
+fn selection(table: &Table, found: &Found) -> (Vec<Option<usize>>, Vec<String>) {
+    let is_there = |column: &str| found.columns.iter().any(|(name, _)| name == column);
+    let mut places = Vec::new();
+    let mut selected: Vec<String> = Vec::new();
+    for column in &table.columns {
+        places.push(is_there(&column.name).then_some(selected.len()));
+        if is_there(&column.name) {
+            selected.push(format!("t.{}", quoted(&column.name)));
+        }
+    }
+    (places, selected)
+}
+
 impl Sql {
     pub fn new(table: &Table, found: &Found) -> Self {
         let name = quoted(&table.name);
-        let is_there = |column: &str| found.columns.iter().any(|(name, _)| name == column);
-        let mut places = Vec::new();
-        let mut selected: Vec<String> = Vec::new();
-        for column in &table.columns {
-            places.push(is_there(&column.name).then_some(selected.len()));
-            if is_there(&column.name) {
-                selected.push(format!("t.{}", quoted(&column.name)));
-            }
-        }
+        let (places, mut selected) = selection(table, found);
         let count = selected.len();
         selected.push("t.missing_since".to_owned());
         let cells = selected.join(", ");
