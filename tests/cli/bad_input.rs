@@ -44,7 +44,7 @@ fn a_missing_folder() {
 
 /// Make a path of the home another user's, so that permissions count.
 fn closed(home: &Home, path: &str) {
-    fs::set_permissions(home.path(path), fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(home.path(path), fs::Permissions::from_mode(0o0)).unwrap();
 }
 
 /// Let nobody write where the program keeps its own files.

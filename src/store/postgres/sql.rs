@@ -84,6 +84,13 @@ fn list_values(table: &str, range: &str) -> String {
     )
 }
 
+fn get(table: &str) -> String {
+    format!(
+        "SELECT i.at, t.key, t.value, t.version, t.fingerprint
+         FROM unnest($1::text[]) WITH ORDINALITY AS i(key, at) JOIN {table} t ON t.key = i.key"
+    )
+}
+
 impl Sql {
     pub fn new(table: &str) -> Self {
         let plain = table;
@@ -106,10 +113,7 @@ impl Sql {
             exists: "SELECT to_regclass($1) IS NOT NULL".to_owned(),
             lock: format!("LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE"),
             look: look(&table),
-            get: format!(
-                "SELECT i.at, t.key, t.value, t.version, t.fingerprint
-                 FROM unnest($1::text[]) WITH ORDINALITY AS i(key, at) JOIN {table} t ON t.key = i.key"
-            ),
+            get: get(&table),
             list_keys: format!(
                 "SELECT key, version, fingerprint, $5::bigint < 0 AS beyond FROM {table}
                  WHERE {range} ORDER BY key LIMIT $4"

@@ -88,7 +88,7 @@ impl Desk {
     }
 
     pub fn a_day_later(&self) {
-        self.clock.advance(Duration::from_hours(24));
+        self.clock.advance(Duration::from_secs(24 * 3600));
     }
 }
 

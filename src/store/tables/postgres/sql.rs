@@ -55,6 +55,15 @@ fn selection(table: &Table, found: &Found) -> (Vec<Option<usize>>, Vec<String>) 
     (places, selected)
 }
 
+fn natural(name: &str, cells: &str, typed: &[String], keys: &[String]) -> String {
+    format!(
+        "SELECT i.row_id, t.row_id, {cells} FROM json_to_recordset($1::text::json) AS i(row_id bigint, {})
+         JOIN {name} t ON {}",
+        typed.join(", "),
+        keys.join(" AND ")
+    )
+}
+
 fn update(name: &str, all: &[String], typed: &[String]) -> String {
     let each = |form: &dyn Fn(&String) -> String| all.iter().map(form).collect::<Vec<_>>().join(", ");
     format!(
@@ -104,12 +113,7 @@ impl Sql {
                  JOIN sync_cache c ON c.table_name = $1 AND c.external_id = i.external_id
                  JOIN {name} t ON t.row_id = c.internal_id"
             ),
-            natural: format!(
-                "SELECT i.row_id, t.row_id, {cells} FROM json_to_recordset($1::text::json) AS i(row_id bigint, {})
-                 JOIN {name} t ON {}",
-                typed.join(", "),
-                keys.join(" AND ")
-            ),
+            natural: natural(&name, &cells, &typed, &keys),
             update: update(&name, &all, &typed),
             copy: format!(
                 "COPY {name}(row_id, created_at, updated_at, missing_since, {}) FROM STDIN",
