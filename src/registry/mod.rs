@@ -91,11 +91,17 @@ impl Registry {
         let json =
             serde_json::to_vec(&last_run).map_err(|error| Error::bug("encoding lastRun").caused_by(error))?;
         let mut items = vec![Item::put(LAST_RUN, json)];
-        if let Some(commit) = &report.cursor {
+        // The cursor may have moved in a run that was cut off before it could say so here.
+        let moved: Option<String> = match &report.cursor {
+            Some(commit) => Some(commit.clone()),
+            None => line.state.read(&keys::cursors(&line.name)).await?,
+        };
+        let moved = moved.filter(|commit| report.cursor.is_some() || memo.commit.as_ref() != Some(commit));
+        if let Some(commit) = &moved {
             items.push(Item::put(LAST_COMMIT, commit.clone()));
         }
         write_each(line, items).await?;
-        Ok(Memo { commit: report.cursor.clone().or_else(|| memo.commit.clone()), total })
+        Ok(Memo { commit: moved.or_else(|| memo.commit.clone()), total })
     }
 }
 

@@ -125,11 +125,7 @@ async fn looking_changes_nothing() {
     assert_eq!(rig.state_bytes().await, before);
 }
 
-const TWO: &str = r#"
-[pipelines.aside]
-from = { files = "aside" }
-into = "file:link"
-
+const NOTES: &str = r#"
 [pipelines.notes]
 from = { files = "notes" }
 into = "file:out"
@@ -140,18 +136,13 @@ fn why(home: &Home, key: &str) -> Value {
     home.ends(&["why", key], 0)
 }
 
-/// Two pipelines know the key, one because it is held there: the one that wrote it tells.
 #[test]
-fn the_program_tells_by_the_pipeline_that_owns_the_key() {
-    let home = Home::new(TWO);
-    // The config cannot see that both write to one place.
-    std::os::unix::fs::symlink("out", home.path("link")).unwrap();
+fn the_program_tells_who_owns_a_key_and_what_became_of_it() {
+    let home = Home::new(NOTES);
     home.write("notes/a", "1");
-    home.write("aside/a", "other");
     for code in [0, 0, 3] {
         home.ends(&["sync", "notes"], code);
     }
-    home.ends(&["sync", "aside"], 4);
     let told = why(&home, "a");
     assert_eq!((&told["pipeline"], &told["key"]), (&"notes".into(), &"a".into()));
     let dead = &told["dead"][0];
