@@ -1,4 +1,4 @@
-//! What trueup remembers: runs, baselines, cursors, intents, held plans. A struct over a [`Store`] that has
+//! What trueup remembers: runs, baselines, cursors, intents, held plans. A struct over a `Store` that has
 //! compare-and-set, atomic batches and order; there is no second implementation.
 //!
 //! Every key is documented in `docs/state-format.md`; [`keys`] is the only place that spells them.

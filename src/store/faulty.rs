@@ -1,7 +1,7 @@
 //! A store on which things go wrong, on purpose. Each mishap is named by what really happened, because that is what
 //! a caller cannot see: an error may mean that nothing was written, or that all of it was and the answer got lost.
 //!
-//! Mishaps come at a numbered call ("fail at step 1, 2, 3 …") or by chance from a repeatable [`Clock`].
+//! Mishaps come at a numbered call ("fail at step 1, 2, 3 …") or by chance from a repeatable `Clock`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};

@@ -1,7 +1,7 @@
 //! `s3://` — a bucket as a store: S3 and its kin (R2, MinIO, …).
 //!
 //! S3 can create and replace under a condition, but it cannot delete under one, and some of its kin silently ignore
-//! conditions. So what a server really does is found out by trying ([`probe`]), and the caps say no more than that:
+//! conditions. So what a server really does is found out by trying (`probe`), and the caps say no more than that:
 //! creating is atomic where the server proved it, everything else is a look before the write (made safer by
 //! `If-Match` where that works). Fingerprints are not kept, because no listing shows them.
 //!
