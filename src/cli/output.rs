@@ -1,6 +1,5 @@
 //! The only place that prints. Results go to stdout, everything else to stderr; `--json` makes the result one JSON
 //! document; colours and bars appear on a terminal only.
-#![allow(clippy::print_stdout, clippy::print_stderr)] // this is the place the rule points to
 
 use std::io::{IsTerminal, Write};
 use std::sync::{Arc, Mutex};
@@ -45,7 +44,7 @@ impl Output {
     pub fn json<T: Serialize>(&self, value: &T) {
         match serde_json::to_string(value) {
             Ok(json) => line(&json),
-            Err(error) => eprintln!("trueup: the result cannot be shown as JSON: {error}"),
+            Err(error) => say(&format!("trueup: the result cannot be shown as JSON: {error}")),
         }
     }
 
@@ -62,14 +61,14 @@ impl Output {
     /// Something a person may want to know on the way.
     pub fn note(&self, text: &str) {
         if !self.quiet {
-            eprintln!("{text}");
+            say(text);
         }
     }
 
     /// An error that ended the command: text on stderr, and JSON on stdout when that was asked for.
     pub fn error(&self, error: &Error) {
-        eprintln!("{} {error}", self.paint(Color::Red, "error:"));
-        eprintln!("  {} {}", self.paint(Color::Dim, "what to do:"), error.remedy());
+        say(&format!("{} {error}", self.paint(Color::Red, "error:")));
+        say(&format!("  {} {}", self.paint(Color::Dim, "what to do:"), error.remedy()));
         if self.json {
             self.json(&error_json(error));
         }
@@ -93,6 +92,11 @@ impl Output {
 pub fn error_json(error: &Error) -> serde_json::Value {
     let (kind, message, remedy) = (error.kind(), error.to_string(), error.remedy());
     serde_json::json!({ "error": { "kind": kind, "message": message, "remedy": remedy } })
+}
+
+/// To stderr. A closed pipe is the reader's choice, not an error of ours.
+fn say(text: &str) {
+    drop(writeln!(std::io::stderr().lock(), "{text}"));
 }
 
 fn line(text: &str) {
@@ -132,8 +136,8 @@ impl Progress for Shown {
         if !self.bars {
             match items {
                 Some(0) => {}
-                Some(items) => eprintln!("{pipeline}: {name} {items}"),
-                None => eprintln!("{pipeline}: {name}"),
+                Some(items) => say(&format!("{pipeline}: {name} {items}")),
+                None => say(&format!("{pipeline}: {name}")),
             }
             return;
         }
