@@ -7,6 +7,7 @@ mod hooks;
 mod ownership;
 mod pins;
 mod place;
+mod sealed;
 mod taken;
 mod undo;
 mod why;
