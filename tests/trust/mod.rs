@@ -2,7 +2,7 @@
 
 mod audit;
 mod drained;
-mod exports;
+pub mod exports;
 mod hooks;
 mod ownership;
 mod pins;
