@@ -1,12 +1,12 @@
 //! `trueup audit`: source, state and store compared; `--repair` puts right what may be.
 
 use clap::Args;
-use serde::Serialize;
 
 use super::desk::Desk;
 use super::output::{Color, Output};
 use crate::error::Result;
-use crate::pipeline::audit::{Audit as Found, Budget};
+use crate::operations;
+use crate::pipeline::audit::Audit as Found;
 use crate::state::report::gravest;
 use crate::store::Access;
 
@@ -22,24 +22,15 @@ pub struct Audit {
     sample: u64,
 }
 
-#[derive(Serialize)]
-struct Audits {
-    audits: Vec<Found>,
-}
-
 impl Audit {
     pub async fn run(self, desk: &Desk) -> Result<u8> {
         let config = desk.config()?;
         let access = if self.repair { Access::Write } else { Access::Read };
         let memory = desk.memory(&config, access).await?;
-        let mut audits = Vec::new();
-        for spec in desk.chosen(&config, &self.pipelines)? {
-            let line = desk.open(spec, &memory, access).await?;
-            let repair = self.repair.then(|| desk.ask("repair"));
-            audits.push(line.audit(Budget { one_in: self.sample.max(1) }, repair).await?);
-        }
-        let code = gravest(audits.iter().map(|audit| if audit.is_clean() { 0 } else { 3 }));
-        let audits = Audits { audits };
+        let chosen = operations::chosen(&config, &self.pipelines)?;
+        let repair = || self.repair.then(|| desk.ask("repair"));
+        let audits = operations::audit(&chosen, &memory, self.sample, repair).await?;
+        let code = gravest(audits.audits.iter().map(|audit| if audit.is_clean() { 0 } else { 3 }));
         desk.out.result(&audits, || audits.audits.iter().map(|audit| text(&desk.out, audit)).collect());
         Ok(code)
     }

@@ -172,6 +172,20 @@ pub fn older_row(pipeline: &str, key: &str) -> String {
     format!("older/{pipeline}/{key}")
 }
 
+/// The slot of its schedule a pipeline was last run for.
+pub const SLOTS: &str = "slot/";
+
+pub fn slot(pipeline: &str) -> String {
+    format!("slot/{pipeline}")
+}
+
+/// That a person paused a pipeline's schedule.
+pub const PAUSES: &str = "pause/";
+
+pub fn pause(pipeline: &str) -> String {
+    format!("pause/{pipeline}")
+}
+
 /// The part of a key below its prefix.
 pub fn below<'a>(prefix: &str, key: &'a str) -> &'a str {
     key.strip_prefix(prefix).unwrap_or(key)
