@@ -22,6 +22,7 @@ pub mod replica;
 pub mod retry;
 pub mod schedule;
 pub mod secret;
+pub mod server;
 pub mod shape;
 pub mod source;
 pub mod state;

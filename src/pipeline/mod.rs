@@ -89,6 +89,8 @@ pub struct Ask {
     pub heal: HashSet<String>,
     /// Do exactly this, or nothing.
     pub sealed: Option<Arc<seal::Sealed>>,
+    /// Follow-up work waits out its back-off; otherwise every open item is attempted.
+    pub waits: bool,
     pub stop: Stop,
     pub progress: Arc<dyn Progress>,
 }
@@ -103,6 +105,7 @@ impl Ask {
             approved: Vec::new(),
             heal: HashSet::new(),
             sealed: None,
+            waits: false,
             stop,
             progress,
         }

@@ -13,8 +13,8 @@ use crate::config::{Command, StoreSpec, Then, Webhook};
 use crate::error::{Fault, Result};
 use crate::record::Fingerprint;
 use crate::state::journal::{Change, Intent};
-use crate::state::{Pointer, State, item, keys};
-use crate::store::Item;
+use crate::state::{Pointer, State, decode_line, item, keys};
+use crate::store::{Item, Query};
 
 mod command;
 pub mod dead;
@@ -120,6 +120,12 @@ impl Task {
     pub fn state(&self) -> &'static str {
         if self.claim.is_some() { "taken" } else { "open" }
     }
+
+    /// Its back-off is over.
+    pub fn is_due(&self, now: Timestamp) -> bool {
+        let not_before = self.not_before.as_ref().and_then(|at| at.parse::<Timestamp>().ok());
+        not_before.is_none_or(|at| at <= now)
+    }
 }
 
 /// State items that enqueue what a landed change calls for.
@@ -172,4 +178,22 @@ impl<T> Placed<T> {
 pub async fn waiting(state: &State) -> Result<Vec<Placed<Task>>> {
     let all = state.read_all::<Task>(keys::QUEUE).await?;
     Ok(all.into_iter().filter_map(|(key, task)| Placed::of(keys::QUEUE, &key, task)).collect())
+}
+
+/// Whether a pipeline has a task that is due. Claimed ones count: their claimant may be dead, which a worker finds out.
+pub async fn is_any_due(state: &State, pipeline: &str, now: Timestamp) -> Result<bool> {
+    let prefix = keys::queue_of(pipeline);
+    let mut after: Option<String> = None;
+    loop {
+        let page = state.store().list(Query { after: after.as_deref(), ..Query::values(&prefix) }).await?;
+        for line in &page.items {
+            if decode_line::<Task>(line)?.is_due(now) {
+                return Ok(true);
+            }
+        }
+        after = page.items.last().map(|line| line.key.clone());
+        if !page.more {
+            return Ok(false);
+        }
+    }
 }

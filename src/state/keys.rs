@@ -124,6 +124,10 @@ pub fn parked_item(pipeline: &str, identity: &str) -> String {
 /// Follow-up work still to be done; one per identity and follow-up, so a newer version replaces an older one.
 pub const QUEUE: &str = "queue/";
 
+pub fn queue_of(pipeline: &str) -> String {
+    format!("queue/{pipeline}/")
+}
+
 pub fn queue(pipeline: &str, then: &str) -> String {
     format!("queue/{pipeline}/{then}/")
 }
