@@ -7,7 +7,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::error::{Error, Kind};
 
@@ -61,9 +61,9 @@ pub fn ok<T: Serialize>(value: &T) -> Answer {
 }
 
 pub fn with<T: Serialize>(status: StatusCode, value: &T) -> Answer {
-    let value: Value = serde_json::to_value(value)
-        .map_err(|error| Error::bug("the answer cannot be shown").caused_by(error))?;
-    Ok((status, Json(value)).into_response())
+    let json =
+        serde_json::to_vec(value).map_err(|error| Error::bug("the answer cannot be shown").caused_by(error))?;
+    Ok((status, [(header::CONTENT_TYPE, "application/json")], json).into_response())
 }
 
 /// The query of an address, with an error of ours if it does not fit.
@@ -88,6 +88,20 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Named<T
         let path = Path::<T>::from_request_parts(parts, state).await;
         path.map(|Path(value)| Named(value)).map_err(|error| No::from(bad(error.body_text())))
     }
+}
+
+/// How many are asked for: within the bounds the description states.
+pub fn limit(asked: Option<usize>, usual: usize, most: usize) -> Result<usize, No> {
+    match asked {
+        None => Ok(usual.min(most)),
+        Some(number) if (1..=most).contains(&number) => Ok(number),
+        Some(number) => Err(bad(format!("limit is {number}; it takes 1 to {most}")).into()),
+    }
+}
+
+/// A key is not empty.
+pub fn some_key(key: &str) -> Result<(), No> {
+    if key.is_empty() { Err(bad("the key is empty").into()) } else { Ok(()) }
 }
 
 /// A body as JSON; none at all is `{}`.

@@ -39,7 +39,9 @@ pub async fn pass(State(way): State<Way>, request: Request, next: Next) -> Respo
         Err(no) => no.into_response(),
     };
     if is_api && response.status().as_u16() >= 400 && !is_json(&response) {
+        let allowed = response.headers_mut().remove(header::ALLOW);
         response = answer::in_our_words(response.status()).into_response();
+        response.headers_mut().extend(allowed.map(|methods| (header::ALLOW, methods)));
     }
     let took = way.house.clock.elapsed_ms().saturating_sub(started);
     way.house.meters.answered(&method, way.route.path, response.status(), took);

@@ -39,5 +39,6 @@ pub async fn reject(State(house): State<Arc<House>>, Named(plan): Named<String>)
 }
 
 pub async fn why(State(house): State<Arc<House>>, Asked(Key { key }): Asked<Key>) -> Answer {
+    answer::some_key(&key)?;
     answer::ok(&look::why(&house.config, &house.memory, &key).await?)
 }

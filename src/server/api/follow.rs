@@ -7,13 +7,11 @@ use axum::extract::State;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::LIMIT_MAX;
 use crate::operations::follow;
 use crate::queue::{self, dead};
 use crate::server::House;
 use crate::server::answer::{self, Answer, Asked};
-
-/// Items shown at once; `more` says that there are others.
-const LIMIT: usize = 1_000;
 
 #[derive(Debug, Deserialize)]
 pub struct Page {
@@ -39,7 +37,7 @@ impl From<Which> for follow::Which {
 }
 
 pub async fn queue(State(house): State<Arc<House>>, Asked(page): Asked<Page>) -> Answer {
-    let limit = page.limit.unwrap_or(LIMIT).min(LIMIT);
+    let limit = answer::limit(page.limit, LIMIT_MAX, LIMIT_MAX)?;
     let waiting = queue::waiting(&house.memory.state).await?;
     let shown: Vec<Value> = waiting.iter().take(limit).map(follow::task).collect();
     answer::ok(&json!({ "queue": shown, "total": waiting.len() }))
@@ -54,11 +52,12 @@ pub async fn work(State(house): State<Arc<House>>) -> Answer {
 
 pub async fn dead(State(house): State<Arc<House>>) -> Answer {
     let letters = dead::all(&house.memory.state).await?;
-    let shown: Vec<Value> = letters.iter().take(LIMIT).map(follow::letter).collect();
+    let shown: Vec<Value> = letters.iter().take(LIMIT_MAX).map(follow::letter).collect();
     answer::ok(&json!({ "dead": shown, "total": letters.len() }))
 }
 
 pub async fn show(State(house): State<Arc<House>>, Asked(Key { key }): Asked<Key>) -> Answer {
+    answer::some_key(&key)?;
     let letters = dead::of(&house.memory.state, &[key]).await?;
     let shown: Vec<Value> = letters.iter().map(follow::whole_letter).collect();
     answer::ok(&json!({ "dead": shown, "total": letters.len() }))

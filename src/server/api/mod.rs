@@ -14,6 +14,7 @@ mod basics;
 mod decisions;
 mod follow;
 mod live;
+pub mod openapi;
 mod pipelines;
 mod replicas;
 mod runs;
@@ -50,6 +51,9 @@ pub struct Param {
     pub needed: bool,
     pub about: &'static str,
 }
+
+/// Items in one answer at most: a page, not a dump.
+pub const LIMIT_MAX: usize = 1_000;
 
 /// Bodies are lists of keys at most.
 const BODY_MAX: usize = 1 << 20;
@@ -114,8 +118,13 @@ pub const ROUTES: &[Route] = &[
     act("/api/pipelines/{name}/resume", "Resume its schedule", "Pipeline", || post(pipelines::resume)),
     act("/api/pipelines/{name}/run", "Run it now, and wait for the end", "Runs", || post(pipelines::run))
         .takes("RunAsked"),
-    act("/api/pipelines/{name}/start", "Run it now, without waiting", "Started", || post(pipelines::start))
-        .takes("RunAsked"),
+    Route {
+        status: 202,
+        ..act("/api/pipelines/{name}/start", "Run it now, without waiting", "Started", || {
+            post(pipelines::start)
+        })
+    }
+    .takes("RunAsked"),
     act("/api/pipelines/{name}/plan", "What a run would do; writes nothing", "Plans", || {
         post(pipelines::plan)
     })
@@ -171,6 +180,7 @@ pub const ROUTES: &[Route] = &[
         post(replicas::resolve)
     })
     .takes("Winner"),
+    read("/api/openapi.json", "This description", "Object", || get(openapi::show)),
     read("/api/events", "What is going on, as server-sent events", "Events", || get(live::events)),
 ];
 

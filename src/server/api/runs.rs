@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use serde::Deserialize;
 
+use super::LIMIT_MAX;
 use crate::operations::{self, Runs};
 use crate::pipeline::Pipeline;
 use crate::server::House;
@@ -12,7 +13,6 @@ use crate::server::answer::{self, Answer, Asked, Named};
 
 /// A page of history.
 const LIMIT: usize = 50;
-const LIMIT_MAX: usize = 1_000;
 
 #[derive(Debug, Deserialize)]
 pub struct Which {
@@ -21,7 +21,7 @@ pub struct Which {
 }
 
 pub async fn all(State(house): State<Arc<House>>, Asked(which): Asked<Which>) -> Answer {
-    let limit = which.limit.unwrap_or(LIMIT).min(LIMIT_MAX);
+    let limit = answer::limit(which.limit, LIMIT, LIMIT_MAX)?;
     answer::ok(&operations::runs(&house.memory.state, which.pipeline.as_deref(), limit).await?)
 }
 

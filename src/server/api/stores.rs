@@ -7,6 +7,7 @@ use axum::extract::State;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::LIMIT_MAX;
 use crate::config::{Config, Database, Pipeline, Place, StoreSpec, Then};
 use crate::error::{Error, Kind, Result};
 use crate::operations::look;
@@ -17,7 +18,6 @@ use crate::store::{Access, Query, SharedStore, What, open};
 
 /// A page of keys for a person.
 const LIMIT: usize = 200;
-const LIMIT_MAX: usize = 2_000;
 /// Larger values are not for a page.
 const VALUE_MAX: usize = 4 << 20;
 
@@ -107,7 +107,7 @@ pub async fn keys(
     Asked(page): Asked<Page>,
 ) -> Answer {
     let store = opened(&house, &store).await?;
-    let limit = page.limit.unwrap_or(LIMIT).clamp(1, LIMIT_MAX);
+    let limit = answer::limit(page.limit, LIMIT, LIMIT_MAX)?;
     let query = Query { prefix: &page.prefix, after: page.after.as_deref(), limit, what: What::Keys };
     let found = store.list(query).await?;
     let keys: Vec<Value> =
@@ -121,6 +121,7 @@ pub async fn value(
     Asked(Key { key }): Asked<Key>,
 ) -> Answer {
     let store = opened(&house, &store).await?;
+    answer::some_key(&key)?;
     let stored = look::stored(&store, &key).await?;
     if stored.value.len() > VALUE_MAX {
         let message = format!("{key} holds {} bytes, too many to show", stored.value.len());
