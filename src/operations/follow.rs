@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::chosen;
 use crate::config::Config;
 use crate::error::{Error, Kind, Result};
+use crate::pipeline::notify::Notifier;
 use crate::pipeline::open::Memory;
 use crate::queue::dead::{self, Letter};
 use crate::queue::{Placed, Summary, Task};
@@ -75,6 +76,9 @@ pub fn whole_letter(placed: &Placed<Letter>) -> Value {
 pub async fn attempt(config: &Config, memory: &Memory, names: &[String]) -> Result<Summary> {
     let mut summary = Summary::default();
     for spec in chosen(config, names)? {
+        if let Some(notifier) = Notifier::of(spec, memory) {
+            summary.add(notifier.deliver(false).await?);
+        }
         let line = registry::open(spec, memory, Access::Write).await?;
         summary.add(line.worker().once().await?);
     }

@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::config::{self, Config};
 use crate::error::{Error, Fault, Kind, Result};
 use crate::pipeline::audit::{Audit, Budget};
+use crate::pipeline::notify::Notifier;
 use crate::pipeline::open::Memory;
 use crate::pipeline::preview::Preview;
 use crate::pipeline::{Ask, Pipeline, hold};
@@ -99,9 +100,15 @@ pub fn chosen<'c>(config: &'c Config, names: &[String]) -> Result<Vec<&'c config
     names.iter().map(|name| pipeline(config, name)).collect()
 }
 
-/// One pass of a pipeline.
+/// One pass of a pipeline. Whoever is to be told of failures is told of one that could not start, too.
 pub async fn sync(spec: &config::Pipeline, memory: &Memory, ask: &Ask) -> Result<Report> {
-    registry::open(spec, memory, Access::Write).await?.run(ask).await
+    let ran = async { registry::open(spec, memory, Access::Write).await?.run(ask).await };
+    let ran = ran.await;
+    if let (Err(error), Some(notifier)) = (&ran, Notifier::of(spec, memory)) {
+        // The error itself is the answer; a message that cannot be sent waits in the queue.
+        drop(notifier.not_started(error).await);
+    }
+    ran
 }
 
 /// What a pass would do.

@@ -107,6 +107,9 @@ pub struct Task {
     /// that a token given out for an older version of the task never fits a newer one.
     #[serde(default)]
     pub fence: u64,
+    /// What a notification says; other tasks are told about their key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
 }
 
 /// Who is at work on a task, and until when that is believed.
@@ -145,11 +148,31 @@ pub fn tasks(pipeline: &str, intent: &Intent, write: &Pointer, now: Timestamp) -
             not_before: None,
             claim: None,
             fence: first_fence(write),
+            message: None,
         };
         items.push(item(keys::task(pipeline, then, &name), &task)?);
         items.push(Item::delete(keys::dead(pipeline, then, &name)));
     }
     Ok(items)
+}
+
+/// A state item that enqueues a message about a run.
+pub fn notice(pipeline: &str, then: &str, run: &str, message: String, now: Timestamp) -> Result<Item> {
+    let write = Pointer { run: run.to_owned(), ..Pointer::unset() };
+    let task = Task {
+        key: run.to_owned(),
+        change: Change::Add,
+        bytes: None,
+        created: rfc3339_ms(now),
+        attempts: 0,
+        error: None,
+        not_before: None,
+        claim: None,
+        fence: first_fence(&write),
+        write,
+        message: Some(message),
+    };
+    item(keys::task(pipeline, then, run), &task)
 }
 
 /// Far from every other write's, small enough for any JSON reader, with room for thousands of claims.

@@ -13,8 +13,10 @@ use crate::state::lock::Locks;
 use crate::state::{State, decode, item, keys};
 use crate::store::{Expect, Outcome, StoreExt};
 
-/// Between claiming a slot and taking the pipeline's lock somebody else must not think its runner dead.
-pub const GRACE: Duration = Duration::from_secs(5);
+/// A runner says this often that it is alive …
+pub const BEAT: Duration = Duration::from_secs(2);
+/// … and is thought dead after so long without a word: three beats, in case one is slow.
+pub const STALE: Duration = Duration::from_secs(6);
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Memo {
@@ -69,14 +71,25 @@ impl Slots {
         Ok(ours.then(|| Claim { pipeline: pipeline.to_owned(), slot, memo }))
     }
 
-    /// A slot whose runner died or gave it back: not finished, claimed a while ago, and nobody holds the lock.
+    /// Its runner is alive. `false` = it is somebody else's by now.
+    pub async fn beat(&self, claim: &mut Claim) -> Result<bool> {
+        let memo = Memo { at: rfc3339_ms(self.clock.now()), ..claim.memo.clone() };
+        if memo == claim.memo {
+            return Ok(true);
+        }
+        let ours = self.replace(claim, &memo).await?;
+        claim.memo = memo;
+        Ok(ours)
+    }
+
+    /// A slot whose runner died or gave it back: not finished, not heard of for a while, and nobody holds the lock.
     pub async fn reclaim(&self, pipeline: &str, rhythm: &Rhythm, locks: &Locks) -> Result<Option<Claim>> {
         let (memo, expect) = self.read(pipeline).await?;
         let Some(memo) = memo.filter(|memo| !memo.finished && memo.rhythm == rhythm.name()) else {
             return Ok(None);
         };
         let claimed: Timestamp = memo.at.parse().unwrap_or(Timestamp::UNIX_EPOCH);
-        let fresh = claimed.checked_add(GRACE).is_ok_and(|until| until > self.clock.now());
+        let fresh = claimed.checked_add(STALE).is_ok_and(|until| until > self.clock.now());
         if fresh || locks.is_taken(pipeline) {
             return Ok(None);
         }
@@ -95,13 +108,13 @@ impl Slots {
 
     /// Its run came to an end, whatever the end.
     pub async fn finish(&self, claim: &Claim) -> Result<()> {
-        self.replace(claim, Memo { finished: true, ..claim.memo.clone() }).await
+        self.replace(claim, &Memo { finished: true, ..claim.memo.clone() }).await.map(drop)
     }
 
     /// It could not be run, or not to its end: whoever comes next takes it up.
     pub async fn hand_back(&self, claim: &Claim) -> Result<()> {
         let memo = Memo { at: rfc3339_ms(self.clock.now()), ..claim.memo.clone() };
-        self.replace(claim, memo).await
+        self.replace(claim, &memo).await.map(drop)
     }
 
     /// Whatever came up until now is not to be made up for.
@@ -112,12 +125,12 @@ impl Slots {
     }
 
     /// Only what is still ours is replaced: a slot that somebody took over is theirs.
-    async fn replace(&self, claim: &Claim, memo: Memo) -> Result<()> {
+    async fn replace(&self, claim: &Claim, memo: &Memo) -> Result<bool> {
         let (stored, expect) = self.read(&claim.pipeline).await?;
-        if stored.as_ref() == Some(&claim.memo) {
-            self.write(&claim.pipeline, &memo, expect).await?;
+        if stored.as_ref() != Some(&claim.memo) {
+            return Ok(false);
         }
-        Ok(())
+        self.write(&claim.pipeline, memo, expect).await
     }
 
     fn memo(&self, rhythm: &Rhythm, slot: Timestamp) -> Memo {

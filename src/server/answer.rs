@@ -61,8 +61,8 @@ pub fn ok<T: Serialize>(value: &T) -> Answer {
 }
 
 pub fn with<T: Serialize>(status: StatusCode, value: &T) -> Answer {
-    let json =
-        serde_json::to_vec(value).map_err(|error| Error::bug("the answer cannot be shown").caused_by(error))?;
+    let json = serde_json::to_vec(value)
+        .map_err(|error| Error::bug("the answer cannot be shown").caused_by(error))?;
     Ok((status, [(header::CONTENT_TYPE, "application/json")], json).into_response())
 }
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::doors::Doors;
 use super::events::Events;
@@ -22,6 +22,9 @@ use crate::state::Report;
 /// Pipelines run at once: each has connections and buffers of its own.
 const RUNS_AT_ONCE: usize = 16;
 
+/// The right to run one pipeline.
+pub type Seat = OwnedSemaphorePermit;
+
 pub struct House {
     pub config: Config,
     pub memory: Memory,
@@ -31,7 +34,7 @@ pub struct House {
     pub meters: Meters,
     pub doors: Doors,
     pub pace: Pace,
-    pub seats: Semaphore,
+    pub seats: Arc<Semaphore>,
     /// Asks runs to end after what is in flight.
     stop: Stop,
     stopping: watch::Sender<bool>,
@@ -61,7 +64,7 @@ impl House {
             meters: Meters::default(),
             doors: Doors::new(token, address, clock.as_ref()),
             pace: Pace::new(clock.clone()),
-            seats: Semaphore::new(RUNS_AT_ONCE),
+            seats: Arc::new(Semaphore::new(RUNS_AT_ONCE)),
             stop: Stop::default(),
             stopping: watch::Sender::new(false),
             in_flight: watch::Sender::new(0),
@@ -134,12 +137,17 @@ impl House {
         task.await.unwrap_or_else(|error| Err(Error::bug(format!("the work ended early: {error}"))))
     }
 
-    /// One pass of a pipeline, counted and told.
+    /// One pass of a pipeline, counted and told, as soon as there is a seat for it.
     pub async fn sync(self: &Arc<Self>, pipeline: &str, ask: Ask) -> Result<Report> {
+        let seat = self.seats.clone().acquire_owned().await.map_err(|_| Error::bug("the seats are gone"))?;
+        self.sync_seated(pipeline, ask, seat).await
+    }
+
+    pub async fn sync_seated(self: &Arc<Self>, pipeline: &str, ask: Ask, seat: Seat) -> Result<Report> {
         let (house, name) = (self.clone(), pipeline.to_owned());
         let ran = self
             .work(move || async move {
-                let _seat = house.seats.acquire().await.map_err(|_| Error::bug("the seats are gone"))?;
+                let _seat = seat;
                 operations::sync(house.pipeline(&name)?, &house.memory, &ask).await
             })
             .await;

@@ -7,10 +7,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::House;
+use super::house::Seat;
 use crate::config;
 use crate::error::{Kind, Result};
 use crate::schedule::agenda::Due;
-use crate::schedule::slots::GRACE;
+use crate::schedule::slots::BEAT;
 use crate::schedule::{Agenda, Claim, Rhythm, pauses};
 use crate::state::Status;
 
@@ -35,8 +36,8 @@ pub async fn keep(house: Arc<House>) {
         for due in agenda.due(now) {
             tokio::spawn(start(house.clone(), due));
         }
-        let elapsed = house.clock.elapsed_ms();
-        if swept.is_none_or(|at| elapsed.saturating_sub(at) >= GRACE.as_millis() as u64) {
+        let elapsed = Duration::from_millis(house.clock.elapsed_ms());
+        if swept.is_none_or(|at| elapsed.saturating_sub(at) >= BEAT) {
             swept = Some(elapsed);
             sweep(&house).await;
         }
@@ -61,6 +62,8 @@ async fn enter(house: &House, agenda: &mut Agenda, spec: &config::Pipeline) -> R
 
 /// Run a slot that has come up, unless it is paused or somebody else's.
 async fn start(house: Arc<House>, due: Due) {
+    // A slot is claimed when it can be run at once: until then any other process may have it.
+    let Ok(seat) = house.seats.clone().acquire_owned().await else { return };
     let begun = async {
         let spec = house.pipeline(&due.pipeline)?;
         let Some(rhythm) = Rhythm::of(spec)? else { return Ok(None) };
@@ -71,15 +74,27 @@ async fn start(house: Arc<House>, due: Due) {
         house.slots.claim(&due.pipeline, &rhythm, due.slot).await
     };
     match begun.await {
-        Ok(Some(claim)) => run(&house, claim).await,
+        Ok(Some(claim)) => run(&house, claim, seat).await,
         Ok(None) => {}
         Err(error) => house.not_started(&due.pipeline, &error),
     }
 }
 
-async fn run(house: &Arc<House>, claim: Claim) {
+async fn run(house: &Arc<House>, mut claim: Claim, seat: Seat) {
     tracing::info!(pipeline = claim.pipeline, slot = %claim.slot, "due");
-    let ran = house.sync(&claim.pipeline, house.ask("schedule")).await;
+    let pipeline = claim.pipeline.clone();
+    let running = house.sync_seated(&pipeline, house.ask("schedule"), seat);
+    let mut running = std::pin::pin!(running);
+    let ran = loop {
+        tokio::select! {
+            ran = &mut running => break ran,
+            () = house.clock.sleep(BEAT) => match house.slots.beat(&mut claim).await {
+                Ok(true) => {}
+                Ok(false) => tracing::warn!(pipeline, "the slot was taken over by another process"),
+                Err(error) => tracing::warn!(pipeline, "the slot cannot be kept: {error}"),
+            },
+        }
+    };
     let unfinished = match &ran {
         Ok(report) => report.status == Status::Canceled,
         Err(error) => matches!(error.kind(), Kind::Busy | Kind::Canceled),
@@ -97,9 +112,10 @@ async fn sweep(house: &Arc<House>) {
         for name in house.slots.unfinished().await? {
             let Some(spec) = house.config.pipelines.get(&name).filter(|spec| spec.enabled) else { continue };
             let Some(rhythm) = Rhythm::of(spec)? else { continue };
+            let Ok(seat) = house.seats.clone().try_acquire_owned() else { return Ok(()) };
             if let Some(claim) = house.slots.reclaim(&name, &rhythm, &house.memory.locks).await? {
                 let house = house.clone();
-                tokio::spawn(async move { run(&house, claim).await });
+                tokio::spawn(async move { run(&house, claim, seat).await });
             }
         }
         Ok(())

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::House;
 use crate::error::Result;
+use crate::pipeline::notify::Notifier;
 use crate::queue::{self, Summary};
 use crate::registry;
 use crate::store::Access;
@@ -56,8 +57,12 @@ async fn work(house: &Arc<House>, name: &str) -> Result<Summary> {
     let (shared, name) = (house.clone(), name.to_owned());
     house
         .work(move || async move {
+            let mut summary = match Notifier::of(shared.pipeline(&name)?, &shared.memory) {
+                Some(notifier) => notifier.deliver(true).await?,
+                None => Summary::default(),
+            };
             let line = registry::open(shared.pipeline(&name)?, &shared.memory, Access::Write).await?;
-            let summary = line.worker().due().await?;
+            summary.add(line.worker().due().await?);
             if summary != Summary::default() {
                 tracing::info!(
                     pipeline = name,

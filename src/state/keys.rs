@@ -176,6 +176,11 @@ pub fn older_row(pipeline: &str, key: &str) -> String {
     format!("older/{pipeline}/{key}")
 }
 
+/// What was told about how a pipeline's runs end.
+pub fn notified(pipeline: &str) -> String {
+    format!("notified/{pipeline}")
+}
+
 /// The slot of its schedule a pipeline was last run for.
 pub const SLOTS: &str = "slot/";
 

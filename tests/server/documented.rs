@@ -27,7 +27,8 @@ fn every_kind_of_error_has_its_meaning_and_remedy_in_the_guide() {
     let page = std::fs::read_to_string(&path).unwrap();
     let head = "| kind | means | what to do | exit code |\n|---|---|---|---|\n";
     let (before, after) = page.split_once(head).unwrap();
-    let rest: String = after.lines().skip_while(|line| line.starts_with('|')).map(|line| format!("{line}\n")).collect();
+    let rest: String =
+        after.lines().skip_while(|line| line.starts_with('|')).map(|line| format!("{line}\n")).collect();
     let wanted = format!("{before}{head}{}{rest}", table());
     if std::env::var_os("UPDATE_EXPECT").is_some() {
         std::fs::write(&path, &wanted).unwrap();

@@ -5,6 +5,7 @@ mod described;
 mod documented;
 mod doors;
 mod metering;
+mod notices;
 pub mod rig;
 mod signals;
 mod simulated;

@@ -33,7 +33,7 @@ struct Day {
 impl Day {
     async fn at(start: &str) -> Self {
         let clock = TestClock::at(start, 7);
-        let state = State::open(Arc::new(Memory::new("day"))).await.unwrap();
+        let state = State::open(Arc::new(Memory::new())).await.unwrap();
         let rhythms = (0..1_000).map(|n| {
             let (when, tz) = EXPRESSIONS[n % EXPRESSIONS.len()];
             (format!("pipeline-{n}"), Rhythm::new(when, tz).unwrap())
@@ -106,7 +106,7 @@ async fn a_slot_left_unfinished_is_taken_up_once_and_only_after_a_while() {
     let slot = rhythm.next(day.clock.now()).unwrap();
     let claim = day.slots.claim(name, rhythm, slot).await.unwrap().unwrap();
     assert!(day.slots.reclaim(name, rhythm, &locks).await.unwrap().is_none(), "its runner may be alive");
-    day.clock.advance(Duration::from_secs(6));
+    day.clock.advance(Duration::from_secs(7));
     let held = locks.acquire(name).unwrap();
     assert!(day.slots.reclaim(name, rhythm, &locks).await.unwrap().is_none(), "its runner is alive");
     drop(held);
