@@ -1,6 +1,7 @@
 //! Counters for Prometheus. `docs/operations.md` names them all; a test holds the two together.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use axum::http::{Method, StatusCode};
 use prometheus_client::encoding::EncodeLabelSet;
@@ -14,10 +15,11 @@ use prometheus_client::registry::{Registry, Unit};
 use super::House;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
+use crate::operations;
 use crate::queue;
 use crate::queue::dead;
 use crate::schedule::overview;
-use crate::state::Report;
+use crate::state::{Report, Status};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByStatus {
@@ -63,6 +65,8 @@ pub struct Meters {
     queue: Family<ByPipeline, Gauge>,
     dead: Family<ByPipeline, Gauge>,
     answers: Timed,
+    /// When each pipeline last had a run that was ok; known from the first look on.
+    oks: OnceLock<Mutex<BTreeMap<String, String>>>,
 }
 
 impl Default for Meters {
@@ -80,6 +84,7 @@ impl Default for Meters {
             queue: Family::default(),
             dead: Family::default(),
             answers,
+            oks: OnceLock::new(),
             registry: Registry::default(),
         };
         registry.register("runs", "Runs that ended, by status", meters.runs.clone());
@@ -87,7 +92,7 @@ impl Default for Meters {
         registry.register("errors", "Errors of runs by kind, store errors included", meters.errors.clone());
         registry.register("store_writes", "Records written to stores", meters.writes.clone());
         registry.register("source_requests", "Requests made to sources", meters.requests.clone());
-        let lag = "Since the last run of a pipeline that ended ok";
+        let lag = "Since the last run that ended ok";
         registry.register_with_unit("lag", lag, Unit::Seconds, meters.lag.clone());
         registry.register("held", "Changes the guard holds back", meters.held.clone());
         registry.register("queue_depth", "Follow-up work that waits", meters.queue.clone());
@@ -98,6 +103,8 @@ impl Default for Meters {
     }
 }
 
+/// Runs searched for the last one that was ok.
+const RUNS_SEARCHED: usize = 1_000;
 /// From a look-up in memory to a run somebody waits for.
 const SECONDS: [f64; 11] = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 60.0, 600.0];
 
@@ -105,6 +112,11 @@ impl Meters {
     pub fn ran(&self, report: &Report) {
         let pipeline = || report.pipeline.clone();
         self.runs.get_or_create(&ByStatus { pipeline: pipeline(), status: report.status.name() }).inc();
+        if let (Status::Ok, Some(finished), Some(oks)) = (report.status, &report.finished, self.oks.get())
+            && let Ok(mut oks) = oks.lock()
+        {
+            oks.insert(pipeline(), finished.clone());
+        }
         let counts = &report.counts;
         let outcomes = [
             ("added", counts.added),
@@ -153,11 +165,26 @@ impl Meters {
             self.queue.get_or_create(&of).set(whole(depth as u64));
             let given_up = letters.iter().filter(|letter| letter.pipeline == one.pipeline).count();
             self.dead.get_or_create(&of).set(whole(given_up as u64));
-            if let Some(finished) = one.finished.filter(|_| one.status == "ok") {
-                self.lag.get_or_create(&of).set(since(&finished, house.clock.as_ref()));
-            }
+        }
+        for (pipeline, at) in self.last_ok(house).await? {
+            self.lag.get_or_create(&ByPipeline { pipeline }).set(since(&at, house.clock.as_ref()));
         }
         Ok(())
+    }
+
+    /// When each pipeline was last true; at the first look, as far as the newest runs tell.
+    async fn last_ok(&self, house: &House) -> Result<BTreeMap<String, String>> {
+        if let Some(known) = self.oks.get() {
+            return Ok(known.lock().map(|known| known.clone()).unwrap_or_default());
+        }
+        let mut found = BTreeMap::new();
+        for report in operations::runs(&house.memory.state, None, RUNS_SEARCHED).await?.runs {
+            if let (Status::Ok, Some(finished)) = (report.status, report.finished) {
+                found.entry(report.pipeline).or_insert(finished);
+            }
+        }
+        let known = self.oks.get_or_init(|| Mutex::new(found));
+        Ok(known.lock().map(|known| known.clone()).unwrap_or_default())
     }
 }
 

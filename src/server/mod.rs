@@ -12,8 +12,9 @@ use tokio::net::TcpListener;
 
 use crate::clock::SharedClock;
 use crate::config::Config;
-use crate::error::{Error, Kind, Result, from_io};
+use crate::error::{Context, Error, Kind, Result, from_io};
 use crate::pipeline::open::Memory;
+use crate::schedule::Agenda;
 use crate::secret::Secret;
 
 mod answer;
@@ -40,6 +41,7 @@ const STOP_WAIT: Duration = Duration::from_secs(30);
 
 pub struct Server {
     house: Arc<House>,
+    agenda: Agenda,
     listener: TcpListener,
     address: SocketAddr,
 }
@@ -64,7 +66,8 @@ impl Server {
         let address =
             listener.local_addr().map_err(|error| from_io(error, format!("listening on {listen}")))?;
         let house = House::new(config, memory, clock, address, token);
-        Ok(Server { house, listener, address })
+        let agenda = timetable::open(&house).await.context(|| "reading the schedule".into())?;
+        Ok(Server { house, agenda, listener, address })
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -79,7 +82,7 @@ impl Server {
     pub async fn run(self) {
         let house = self.house;
         let loops = [
-            tokio::spawn(timetable::keep(house.clone())),
+            tokio::spawn(timetable::keep(house.clone(), self.agenda)),
             tokio::spawn(workers::keep(house.clone())),
             tokio::spawn(standing::keep(house.clone())),
         ];

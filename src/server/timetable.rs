@@ -17,19 +17,17 @@ use crate::state::Status;
 
 /// The clock is looked at this often at least: it may be set, and machines sleep.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// When the state cannot be reached at the start.
-const AGAIN: Duration = Duration::from_secs(2);
 
-pub async fn keep(house: Arc<House>) {
+/// What is to come, and what was missed. From here on every slot is known to have been seen.
+pub async fn open(house: &House) -> Result<Agenda> {
     let mut agenda = Agenda::default();
     for spec in house.config.pipelines.values().filter(|spec| spec.enabled) {
-        while let Err(error) = enter(&house, &mut agenda, spec).await {
-            tracing::error!(pipeline = spec.name, "the schedule cannot be read: {error}");
-            if !house.rest(AGAIN).await {
-                return;
-            }
-        }
+        enter(house, &mut agenda, spec).await?;
     }
+    Ok(agenda)
+}
+
+pub async fn keep(house: Arc<House>, mut agenda: Agenda) {
     let mut swept = None;
     loop {
         let now = house.clock.now();

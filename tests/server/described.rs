@@ -28,7 +28,7 @@ async fn the_committed_description_is_the_one_that_is_served() {
 
 #[tokio::test]
 async fn schemathesis_finds_no_answer_that_is_not_described() {
-    let tool = support::python::with("schemathesis", "schemathesis==4.4.4").join("bin/schemathesis");
+    let tool = support::python::with("schemathesis", "schemathesis==4.32.5").join("bin/schemathesis");
     let home = Home::with_notes(3);
     let serving = Serving::of(&home).await;
     serving.post("/api/pipelines/notes/run", None).await.is(200);

@@ -88,10 +88,6 @@ impl Serving {
         self.said.lock().unwrap().clone()
     }
 
-    pub fn id(&self) -> u32 {
-        self.child.id()
-    }
-
     pub async fn get(&self, path: &str) -> Got {
         self.ask("GET", path, &[], None).await
     }

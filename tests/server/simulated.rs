@@ -85,7 +85,7 @@ async fn every_slot_once(start: &str) {
     }
     let late = day.ran.keys().filter(|(_, slot)| *slot > end).count();
     assert_eq!(day.ran.len() - late, wanted, "nothing ran that was not due");
-    assert!(wanted > 40_000, "{wanted} slots");
+    assert!(wanted > 38_000, "{wanted} slots");
 }
 
 #[tokio::test]
