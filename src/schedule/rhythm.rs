@@ -81,7 +81,7 @@ impl Rhythm {
         let print = Fingerprint::of_parts(&[pipeline.as_bytes(), &slot.as_second().to_be_bytes()]);
         let chance = print.0.iter().take(4).fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
         let most = u64::try_from(most).unwrap_or(0);
-        Duration::from_millis(chance * most >> 32)
+        Duration::from_millis((chance * most) >> 32)
     }
 
     /// Slots fall on whole seconds.

@@ -10,9 +10,11 @@ use super::Rhythm;
 use crate::clock::{SharedClock, rfc3339_ms};
 use crate::error::{Error, Kind, Result};
 use crate::state::lock::Locks;
-use crate::state::{State, decode, item, keys};
+use crate::state::{Report, State, Status, decode, item, keys};
 use crate::store::{Expect, Outcome, StoreExt};
 
+/// What runs of a slot are called in their reports.
+pub const TRIGGER: &str = "schedule";
 /// A runner says this often that it is alive …
 pub const BEAT: Duration = Duration::from_secs(2);
 /// … and is thought dead after so long without a word: three beats, in case one is slow.
@@ -22,6 +24,8 @@ pub const STALE: Duration = Duration::from_secs(6);
 struct Memo {
     rhythm: String,
     slot: Timestamp,
+    /// When it was claimed, and when its runner was last heard of.
+    claimed: String,
     at: String,
     finished: bool,
 }
@@ -94,9 +98,25 @@ impl Slots {
             return Ok(None);
         }
         let slot = memo.slot;
+        if self.was_run(pipeline, &memo).await? {
+            self.write(pipeline, &Memo { finished: true, ..memo }, expect).await?;
+            return Ok(None);
+        }
         let memo = self.memo(rhythm, slot);
         let ours = self.write(pipeline, &memo, expect).await?;
         Ok(ours.then(|| Claim { pipeline: pipeline.to_owned(), slot, memo }))
+    }
+
+    /// Its runner died after the run's end, and before it could say so here.
+    async fn was_run(&self, pipeline: &str, memo: &Memo) -> Result<bool> {
+        let Some(last) = self.state.read::<String>(&keys::last(pipeline)).await? else { return Ok(false) };
+        let report: Option<Report> = self.state.read(&keys::run(&last)).await?;
+        Ok(report.is_some_and(|report| {
+            report.trigger == TRIGGER
+                && report.started >= memo.claimed
+                && !report.interrupted
+                && !matches!(report.status, Status::Running | Status::Canceled)
+        }))
     }
 
     /// Pipelines with a slot that is not finished.
@@ -134,7 +154,8 @@ impl Slots {
     }
 
     fn memo(&self, rhythm: &Rhythm, slot: Timestamp) -> Memo {
-        Memo { rhythm: rhythm.name(), slot, at: rfc3339_ms(self.clock.now()), finished: false }
+        let at = rfc3339_ms(self.clock.now());
+        Memo { rhythm: rhythm.name(), slot, claimed: at.clone(), at, finished: false }
     }
 
     async fn read(&self, pipeline: &str) -> Result<(Option<Memo>, Expect)> {

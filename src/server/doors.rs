@@ -153,7 +153,8 @@ mod tests {
     fn without_a_token_pages_of_other_sites_are_refused() {
         let doors = doors(None);
         let host = ("host", "127.0.0.1:8787");
-        let cases: [(&[(&'static str, &str)], Result<(), No>); 11] = [
+        type Given<'g> = &'g [(&'static str, &'g str)];
+        let cases: [(Given<'_>, Result<(), No>); 11] = [
             (&[host], Ok(())),
             (&[("host", "localhost:1")], Ok(())),
             (&[("host", "[::1]:8787")], Ok(())),

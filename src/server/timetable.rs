@@ -11,7 +11,7 @@ use super::house::Seat;
 use crate::config;
 use crate::error::{Kind, Result};
 use crate::schedule::agenda::Due;
-use crate::schedule::slots::BEAT;
+use crate::schedule::slots::{self, BEAT};
 use crate::schedule::{Agenda, Claim, Rhythm, pauses};
 use crate::state::Status;
 
@@ -81,7 +81,7 @@ async fn start(house: Arc<House>, due: Due) {
 async fn run(house: &Arc<House>, mut claim: Claim, seat: Seat) {
     tracing::info!(pipeline = claim.pipeline, slot = %claim.slot, "due");
     let pipeline = claim.pipeline.clone();
-    let running = house.sync_seated(&pipeline, house.ask("schedule"), seat);
+    let running = house.sync_seated(&pipeline, house.ask(slots::TRIGGER), seat);
     let mut running = std::pin::pin!(running);
     let ran = loop {
         tokio::select! {

@@ -80,7 +80,7 @@ impl Serving {
         .await;
         let text = said.lock().unwrap().clone();
         let address = text.split(mark).nth(1).unwrap().lines().next().unwrap().to_owned();
-        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let client = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).build().unwrap();
         Serving { child, address, said, client }
     }
 

@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::error::{Error, Fault, Kind};
 use crate::operations::{self, NotStarted, Plans, Runs};
 use crate::pipeline::Ask;
-use crate::schedule::{Rhythm, overview, pauses};
+use crate::schedule::{Rhythm, overview, pauses, slots};
 use crate::server::House;
 use crate::server::answer::{self, Answer, Asked, Named, No};
 
@@ -111,7 +111,7 @@ pub async fn scheduled(State(house): State<Arc<House>>, Asked(asked): Asked<Sche
             continue;
         }
         owned = true;
-        match house.sync(&spec.name, house.ask("schedule")).await {
+        match house.sync(&spec.name, house.ask(slots::TRIGGER)).await {
             Ok(report) => runs.runs.push(report),
             Err(error) => {
                 let (pipeline, fault) = (spec.name.clone(), Fault::of(&error));
