@@ -59,7 +59,7 @@ async fn look(specs: &[&config::Pipeline], memory: &Memory) -> Result<Vec<One>> 
     let mut all = Vec::with_capacity(specs.len());
     for ((spec, last), paused) in specs.iter().zip(lasts).zip(paused) {
         let report = if last.is_some() { reports.next().flatten() } else { None };
-        all.push(put_together(spec, memory, last, report, paused)?);
+        all.push(put_together(spec, memory, memory.locks.is_taken(&spec.name), last, report, paused)?);
     }
     Ok(all)
 }
@@ -80,11 +80,11 @@ async fn read_many<T: DeserializeOwned>(
 fn put_together(
     spec: &config::Pipeline,
     memory: &Memory,
+    running: bool,
     last_run: Option<String>,
     report: Option<Report>,
     paused: Option<Pause>,
 ) -> Result<One> {
-    let running = memory.locks.is_taken(&spec.name);
     let status = match &report {
         None => "never",
         // Marked as running, but nobody holds the lock: the next start will settle it.
