@@ -4,7 +4,7 @@
 //! **then** follow-up work, **when** it is due. Lower modules never use higher ones:
 //!
 //! `record error retry clock secret tls` < `http etcd postgres` < `config` < `source shape store` < `state` < `queue`
-//! < `pipeline` < `replica` < `cli`
+//! < `pipeline` < `registry replica schedule` < `operations` < `server cli`
 
 pub mod cli;
 pub mod clock;
@@ -12,6 +12,7 @@ pub mod config;
 pub mod error;
 pub mod etcd;
 pub mod http;
+pub mod operations;
 pub mod pipeline;
 pub mod postgres;
 pub mod queue;
@@ -19,7 +20,9 @@ pub mod record;
 pub mod registry;
 pub mod replica;
 pub mod retry;
+pub mod schedule;
 pub mod secret;
+pub mod server;
 pub mod shape;
 pub mod source;
 pub mod state;

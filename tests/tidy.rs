@@ -13,7 +13,7 @@ mod code;
 use code::{Source, root, sources, texts};
 
 /// Lower never uses higher. A new top module takes its place here.
-const LAYERS: [&[&str]; 9] = [
+const LAYERS: [&[&str]; 10] = [
     &["record", "error", "retry", "clock", "secret", "tls"],
     &["http", "etcd", "postgres"],
     &["config"],
@@ -22,6 +22,7 @@ const LAYERS: [&[&str]; 9] = [
     &["queue"],
     &["pipeline"],
     &["registry", "replica", "workspace", "schedule"],
+    &["operations"],
     &["server", "cli"],
 ];
 const FILE_LINES_MAX: usize = 500;

@@ -1,11 +1,11 @@
 //! `trueup audit`: source, state and store compared; `--repair` puts right what may be.
 
 use clap::Args;
-use serde::Serialize;
 
 use super::desk::Desk;
 use super::output::{Color, Output};
 use crate::error::Result;
+use crate::operations;
 use crate::pipeline::audit::{Audit as Found, Budget};
 use crate::state::report::gravest;
 use crate::store::Access;
@@ -25,28 +25,17 @@ pub struct Audit {
     rate: Option<u32>,
 }
 
-#[derive(Serialize)]
-struct Audits {
-    audits: Vec<Found>,
-}
-
 impl Audit {
     pub async fn run(self, desk: &Desk) -> Result<u8> {
         let config = desk.config()?;
         let access = if self.repair { Access::Write } else { Access::Read };
         let memory = desk.memory(&config, access).await?;
-        let mut audits = Vec::new();
-        for spec in desk.chosen(&config, &self.pipelines)? {
-            let line = desk.open(spec, &memory, access).await?;
-            let repair = self.repair.then(|| desk.ask("repair"));
-            let budget = Budget {
-                one_in: self.sample.max(1),
-                requests_per_second: self.rate.map(|rate| usize::try_from(rate).unwrap_or(usize::MAX)),
-            };
-            audits.push(line.audit(budget, repair).await?);
-        }
-        let code = gravest(audits.iter().map(|audit| if audit.is_clean() { 0 } else { 3 }));
-        let audits = Audits { audits };
+        let chosen = operations::chosen(&config, &self.pipelines)?;
+        let repair = || self.repair.then(|| desk.ask("repair"));
+        let requests_per_second = self.rate.map(|rate| usize::try_from(rate).unwrap_or(usize::MAX));
+        let budget = Budget { one_in: self.sample.max(1), requests_per_second };
+        let audits = operations::audit(&chosen, &memory, budget, repair).await?;
+        let code = gravest(audits.audits.iter().map(|audit| if audit.is_clean() { 0 } else { 3 }));
         desk.out.result(&audits, || audits.audits.iter().map(|audit| text(&desk.out, audit)).collect());
         Ok(code)
     }

@@ -5,10 +5,12 @@ use serde_json::{Value, json};
 
 use super::desk::Desk;
 use super::output::{count, table};
-use crate::error::{Error, Kind, Result};
+use crate::config::Config;
+use crate::error::Result;
+use crate::operations::follow;
+use crate::pipeline::open::Memory;
+use crate::queue::Placed;
 use crate::queue::dead::{self, Letter};
-use crate::queue::{Placed, Summary};
-use crate::state::State;
 use crate::store::Access;
 
 #[derive(Args)]
@@ -23,6 +25,12 @@ struct Which {
     /// All of them
     #[arg(long)]
     all: bool,
+}
+
+impl From<Which> for follow::Which {
+    fn from(which: Which) -> Self {
+        follow::Which { keys: which.keys, all: which.all }
+    }
 }
 
 #[derive(Subcommand)]
@@ -52,82 +60,40 @@ impl Dead {
         let config = desk.config()?;
         let access =
             if matches!(self.verb, Verb::Ls | Verb::Show { .. }) { Access::Read } else { Access::Write };
-        let state = desk.memory(&config, access).await?.state;
+        let memory = desk.memory(&config, access).await?;
+        let state = &memory.state;
         match self.verb {
             Verb::Ls => {
-                let letters = dead::all(&state).await?;
-                let all: Vec<Value> = letters.iter().map(shown).collect();
+                let letters = dead::all(state).await?;
+                let all: Vec<Value> = letters.iter().map(follow::letter).collect();
                 desk.out.result(&json!({ "dead": all }), || text(&letters));
                 Ok(0)
             }
             Verb::Show { key } => {
-                let letters = dead::of(&state, &[key]).await?;
-                let all: Vec<Value> = letters.iter().map(whole).collect();
+                let letters = dead::of(state, &[key]).await?;
+                let all: Vec<Value> = letters.iter().map(follow::whole_letter).collect();
                 desk.out.result(&json!({ "dead": all }), || {
                     serde_json::to_string_pretty(&all).unwrap_or_default()
                 });
                 Ok(0)
             }
-            Verb::Retry(which) => retry(desk, &state, which).await,
+            Verb::Retry(which) => retry(desk, &config, &memory, which.into()).await,
             Verb::Drop(which) => {
-                let letters = chosen(&state, which).await?;
-                dead::drop_letters(&state, &letters).await?;
-                let text = format!("Dropped {}.", count(letters.len() as u64, "dead letter"));
-                desk.out.result(&json!({ "dropped": letters.len() }), || text);
+                let dropped = follow::drop_letters(state, which.into()).await?;
+                let text = format!("Dropped {}.", count(dropped as u64, "dead letter"));
+                desk.out.result(&json!({ "dropped": dropped }), || text);
                 Ok(0)
             }
         }
     }
 }
 
-async fn retry(desk: &Desk, state: &State, which: Which) -> Result<u8> {
-    let letters = chosen(state, which).await?;
-    dead::retry(state, &letters).await?;
-    let mut names: Vec<String> = letters.iter().map(|letter| letter.pipeline.clone()).collect();
-    names.dedup();
-    let summary =
-        if names.is_empty() { Summary::default() } else { super::queue::attempt(desk, &names).await? };
-    let many = count(letters.len() as u64, "dead letter");
+async fn retry(desk: &Desk, config: &Config, memory: &Memory, which: follow::Which) -> Result<u8> {
+    let retried = follow::retry(config, memory, which).await?;
+    let many = count(retried.retried as u64, "dead letter");
     desk.out
-        .result(&json!({ "retried": letters.len(), "done": summary.done, "failed": summary.failed }), || {
-            format!("Retried {many}: {} done, {} failed.", summary.done, summary.failed)
-        });
-    Ok(if summary.failed > 0 || !summary.paused.is_empty() { 3 } else { 0 })
-}
-
-async fn chosen(state: &State, which: Which) -> Result<Vec<Placed<Letter>>> {
-    match (which.all, which.keys.is_empty()) {
-        (true, true) => dead::all(state).await,
-        (false, false) => dead::of(state, &which.keys).await,
-        _ => {
-            Err(Error::new(Kind::Config, "name keys, or say --all")
-                .remedy_is("`trueup dead ls` lists the keys."))
-        }
-    }
-}
-
-fn shown(letter: &Placed<Letter>) -> Value {
-    let Letter { task, cause, since } = &letter.what;
-    json!({
-        "key": task.key,
-        "pipeline": letter.pipeline,
-        "then": letter.then,
-        "kind": cause.kind,
-        "message": cause.message,
-        "remedy": cause.remedy,
-        "attempts": task.attempts,
-        "since": since,
-    })
-}
-
-fn whole(letter: &Placed<Letter>) -> Value {
-    let mut value = shown(letter);
-    let task = &letter.what.task;
-    value["change"] = json!(task.change);
-    value["sha256"] = json!(task.bytes);
-    value["run"] = json!(task.write.run);
-    value["created"] = json!(task.created);
-    value
+        .result(&retried, || format!("Retried {many}: {} done, {} failed.", retried.done, retried.failed));
+    Ok(if retried.failed > 0 || retried.waits { 3 } else { 0 })
 }
 
 fn text(letters: &[Placed<Letter>]) -> String {

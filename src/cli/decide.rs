@@ -1,44 +1,18 @@
 //! `trueup held`, `approve` and `reject`: what a person decides.
 
-use std::collections::BTreeMap;
-
 use clap::Args;
-use serde::Serialize;
 
-use super::desk::{self, Desk};
+use super::desk::Desk;
 use super::output::{Color, count};
 use super::sync::show_one;
 use crate::error::Result;
-use crate::pipeline::hold;
-use crate::state::held::{Header, HeldItem};
-use crate::state::journal::Change;
+use crate::operations::{self, Group};
 use crate::store::Access;
-
-#[derive(Serialize)]
-struct Held {
-    held: Vec<Group>,
-}
-
-/// Held changes of one kind by one rule.
-#[derive(Serialize)]
-struct Group {
-    plan: String,
-    pipeline: String,
-    change: Change,
-    keys: Vec<String>,
-    rule: String,
-    since: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    undoes: Option<String>,
-}
 
 pub async fn held(desk: &Desk) -> Result<u8> {
     let config = desk.config()?;
     let state = desk.memory(&config, Access::Read).await?.state;
-    let mut held = Held { held: Vec::new() };
-    for header in state.held_headers().await? {
-        held.held.extend(groups(&header, state.held_items(&header).await?));
-    }
+    let held = operations::held(&state).await?;
     desk.out.result(&held, || {
         if held.held.is_empty() {
             return "Nothing is held.".into();
@@ -46,23 +20,6 @@ pub async fn held(desk: &Desk) -> Result<u8> {
         held.held.iter().map(|group| text(desk, group)).collect()
     });
     Ok(0)
-}
-
-fn groups(header: &Header, items: Vec<HeldItem>) -> Vec<Group> {
-    let mut by_rule: BTreeMap<(&'static str, String), Group> = BTreeMap::new();
-    for item in items {
-        let group = by_rule.entry((item.change.name(), item.rule.clone())).or_insert_with(|| Group {
-            plan: header.plan.clone(),
-            pipeline: header.pipeline.clone(),
-            change: item.change,
-            keys: Vec::new(),
-            rule: item.rule.clone(),
-            since: header.since.clone(),
-            undoes: header.undo.clone(),
-        });
-        group.keys.push(item.key);
-    }
-    by_rule.into_values().collect()
 }
 
 fn text(desk: &Desk, group: &Group) -> String {
@@ -104,14 +61,7 @@ impl Approve {
     pub async fn run(self, desk: &Desk) -> Result<u8> {
         let config = desk.config()?;
         let memory = desk.memory(&config, Access::Write).await?;
-        let header = memory.state.find_held(&self.plan).await?;
-        let spec = desk::pipeline(&config, &header.pipeline).map_err(|_| hold::no_such_pipeline(&header))?;
-        let line = desk.open(spec, &memory, Access::Write).await?;
-        let ask = desk.ask("approve");
-        let report = match &header.undo {
-            Some(run) => line.undo(run, &ask, true).await?,
-            None => line.approve(&header, ask).await?,
-        };
+        let report = operations::approve(&config, &memory, &self.plan, desk.ask("approve")).await?;
         Ok(show_one(&desk.out, report))
     }
 }
@@ -127,10 +77,7 @@ impl Reject {
     pub async fn run(self, desk: &Desk) -> Result<u8> {
         let config = desk.config()?;
         let memory = desk.memory(&config, Access::Write).await?;
-        let header = memory.state.find_held(&self.plan).await?;
-        let spec = desk::pipeline(&config, &header.pipeline).map_err(|_| hold::no_such_pipeline(&header))?;
-        let line = desk.open(spec, &memory, Access::Write).await?;
-        let report = line.reject(&header, &desk.ask("reject")).await?;
+        let report = operations::reject(&config, &memory, &self.plan, &desk.ask("reject")).await?;
         Ok(show_one(&desk.out, report))
     }
 }

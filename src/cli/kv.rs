@@ -1,13 +1,12 @@
 //! `trueup kv`: a look into any store, as an outsider would have it. It knows nothing of pipelines.
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use clap::{Args, Subcommand};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::desk::Desk;
 use crate::config;
-use crate::error::{Error, Kind, Result};
+use crate::error::Result;
+use crate::operations::look;
 use crate::store::{Access, Item, Query, SharedStore, StoreExt, open};
 
 #[derive(Args)]
@@ -53,24 +52,13 @@ async fn opened(desk: &Desk, store: &str, access: Access) -> Result<SharedStore>
 }
 
 async fn get(desk: &Desk, store: &SharedStore, key: &str) -> Result<u8> {
-    let Some(stored) = store.get_one(key).await? else {
-        let message = format!("{} holds no key {key}", store.name());
-        return Err(
-            Error::new(Kind::NotFound, message).remedy_is("`trueup kv ls STORE [PREFIX]` lists the keys.")
-        );
-    };
+    let stored = look::stored(store, key).await?;
     if desk.out.json {
-        desk.out.json(&json!({ "key": key, "value": shown(&stored.value), "version": stored.version }));
+        desk.out.json(&json!({ "key": key, "value": look::shown(&stored.value), "version": stored.version }));
     } else {
         desk.out.bytes(&stored.value);
     }
     Ok(0)
-}
-
-/// Text as a string, other bytes as base64.
-fn shown(value: &[u8]) -> Value {
-    std::str::from_utf8(value)
-        .map_or_else(|_| json!({ "base64": STANDARD.encode(value) }), |text| json!(text))
 }
 
 async fn ls(desk: &Desk, store: &SharedStore, prefix: &str) -> Result<u8> {

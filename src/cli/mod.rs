@@ -19,11 +19,13 @@ mod demo;
 mod desk;
 mod init;
 mod kv;
+mod log;
 mod output;
 mod plan;
 mod queue;
 mod replica;
 mod runs;
+mod serve;
 mod state;
 mod status;
 mod sync;
@@ -102,7 +104,7 @@ enum Command {
     Dead(dead::Dead),
     /// Keep an etcd prefix and PostgreSQL in step, both ways
     Replica(replica::Replica),
-    /// What is running, failing, held
+    /// What is due, running, failing, held
     Status,
     /// The history of runs, newest first
     Runs(runs::Runs),
@@ -110,6 +112,8 @@ enum Command {
     State(state::State),
     /// Look into any store, by name or URL, as an outsider would
     Kv(kv::Kv),
+    /// Run what is due, and show it: scheduler, queue workers, replicas, HTTP API
+    Serve(serve::Serve),
     /// See it work: no config, no network, no servers
     Demo,
     /// Shell completions
@@ -162,6 +166,7 @@ async fn run(cli: Cli, out: Output) -> Result<u8> {
         Command::Runs(args) => args.run(&desk).await,
         Command::State(args) => args.run(&desk).await,
         Command::Kv(args) => args.run(&desk).await,
+        Command::Serve(args) => Box::pin(args.run(&desk)).await,
         Command::Demo => demo::run(&desk).await,
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -4,11 +4,11 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use serde::Serialize;
 
 use super::desk::Desk;
 use super::output::{Color, Output, count};
 use crate::error::{Error, Kind, Result, from_io};
+use crate::operations::{self, Plans};
 use crate::pipeline::Ask;
 use crate::pipeline::preview::Preview;
 use crate::pipeline::seal::Sealed;
@@ -29,11 +29,6 @@ pub struct Plan {
     out: Option<PathBuf>,
 }
 
-#[derive(Serialize)]
-struct Plans {
-    plans: Vec<Preview>,
-}
-
 impl Plan {
     pub fn of(pipelines: Vec<String>, only: Option<String>, full: bool) -> Self {
         Plan { pipelines, only, full, out: None }
@@ -41,7 +36,7 @@ impl Plan {
 
     pub async fn run(self, desk: &Desk) -> Result<u8> {
         let config = desk.config()?;
-        let chosen = desk.chosen(&config, &self.pipelines)?;
+        let chosen = operations::chosen(&config, &self.pipelines)?;
         if self.out.is_some() && chosen.len() != 1 {
             return Err(Error::new(Kind::Config, "a sealed plan is for one pipeline")
                 .remedy_is("Name it: `trueup plan PIPELINE --out FILE`."));
@@ -58,7 +53,7 @@ impl Plan {
                 desk.out.note(&format!("Sealed in {}; `trueup sync --plan {0}` applies it.", file.display()));
             }
         }
-        show(&desk.out, plans.plans);
+        show(&desk.out, &plans);
         Ok(0)
     }
 }
@@ -75,9 +70,8 @@ fn write(file: &Path, sealed: &Sealed) -> Result<()> {
 }
 
 /// Plans as the result of a command.
-pub fn show(out: &Output, plans: Vec<Preview>) {
-    let plans = Plans { plans };
-    out.result(&plans, || plans.plans.iter().map(|plan| text(out, plan)).collect());
+pub fn show(out: &Output, plans: &Plans) {
+    out.result(plans, || plans.plans.iter().map(|plan| text(out, plan)).collect());
 }
 
 /// Keys shown of each kind; the rest are counted (all of them with --json).

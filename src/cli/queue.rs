@@ -9,8 +9,9 @@ use super::desk::Desk;
 use super::output::table;
 use crate::config::values;
 use crate::error::{Error, Kind, Result};
+use crate::operations::follow;
 use crate::queue::outside::{self, Filter};
-use crate::queue::{self, Placed, Summary, Task};
+use crate::queue::{self, Placed, Task};
 use crate::store::Access;
 
 #[derive(Args)]
@@ -82,7 +83,7 @@ impl Queue {
             Verb::Done { key, which, token } => {
                 let state = desk.memory(&desk.config()?, Access::Write).await?.state;
                 let done = outside::done(&state, &filter(which, Some(key)), token).await?;
-                desk.out.result(&shown(&done), || format!("{} is done.", done.what.key));
+                desk.out.result(&follow::task(&done), || format!("{} is done.", done.what.key));
                 Ok(0)
             }
             Verb::Fail { key, which, token, error } => {
@@ -90,7 +91,7 @@ impl Queue {
                 let clock = desk.clock.as_ref();
                 let failed = outside::fail(&state, clock, &filter(which, Some(key)), token, &error).await?;
                 let text = format!("{} failed {} times.", failed.what.key, failed.what.attempts);
-                desk.out.result(&shown(&failed), || text);
+                desk.out.result(&follow::task(&failed), || text);
                 Ok(0)
             }
         }
@@ -105,24 +106,9 @@ async fn ls(desk: &Desk) -> Result<u8> {
     let config = desk.config()?;
     let state = desk.memory(&config, Access::Read).await?.state;
     let waiting = queue::waiting(&state).await?;
-    let all: Vec<Value> = waiting.iter().map(shown).collect();
+    let all: Vec<Value> = waiting.iter().map(follow::task).collect();
     desk.out.result(&json!({ "queue": all }), || text(&waiting));
     Ok(0)
-}
-
-fn shown(one: &Placed<Task>) -> Value {
-    let task = &one.what;
-    json!({
-        "key": task.key,
-        "pipeline": one.pipeline,
-        "then": one.then,
-        "state": task.state(),
-        "attempts": task.attempts,
-        "error": task.error.as_ref().map(|fault| &fault.message),
-        "change": task.change,
-        "created": task.created,
-        "token": task.fence,
-    })
 }
 
 fn text(waiting: &[Placed<Task>]) -> String {
@@ -148,7 +134,9 @@ fn text(waiting: &[Placed<Task>]) -> String {
 
 /// Work on the queues of these pipelines, or of all.
 async fn work(desk: &Desk, names: &[String]) -> Result<u8> {
-    let summary = attempt(desk, names).await?;
+    let config = desk.config()?;
+    let memory = desk.memory(&config, Access::Write).await?;
+    let summary = follow::attempt(&config, &memory, names).await?;
     desk.out.result(&summary, || {
         format!("{} done, {} failed, {} new dead letters", summary.done, summary.failed, summary.dead)
     });
@@ -158,17 +146,6 @@ async fn work(desk: &Desk, names: &[String]) -> Result<u8> {
     Ok(if summary.dead > 0 || summary.failed > 0 || !summary.paused.is_empty() { 3 } else { 0 })
 }
 
-pub async fn attempt(desk: &Desk, names: &[String]) -> Result<Summary> {
-    let config = desk.config()?;
-    let memory = desk.memory(&config, Access::Write).await?;
-    let mut summary = Summary::default();
-    for spec in desk.chosen(&config, names)? {
-        let line = desk.open(spec, &memory, Access::Write).await?;
-        summary.add(line.worker().once().await?);
-    }
-    Ok(summary)
-}
-
 async fn take(desk: &Desk, which: Which, limit: usize, lease: &str) -> Result<u8> {
     let lease: Duration = values::duration(lease).ok_or_else(|| {
         Error::new(Kind::Config, format!("--lease {lease} is no duration")).remedy_is("For example 5m.")
@@ -176,7 +153,7 @@ async fn take(desk: &Desk, which: Which, limit: usize, lease: &str) -> Result<u8
     let config = desk.config()?;
     let state = desk.memory(&config, Access::Write).await?.state;
     let taken = outside::take(&state, desk.clock.as_ref(), &filter(which, None), limit, lease).await?;
-    let all: Vec<Value> = taken.iter().map(shown).collect();
+    let all: Vec<Value> = taken.iter().map(follow::task).collect();
     desk.out.result(&json!({ "queue": all }), || text(&taken));
     Ok(0)
 }

@@ -6,11 +6,9 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use super::desk::Desk;
-use crate::config::{self, Config, Conflict};
-use crate::error::{Error, Kind, Result};
-use crate::etcd::EtcdPlace;
-use crate::postgres::PostgresPlace;
-use crate::replica::{ConflictRule, Replica as Engine, ReplicaSpec, Winner};
+use crate::error::Result;
+use crate::operations::replicas;
+use crate::replica::{Replica as Engine, Winner};
 
 #[derive(Args)]
 pub struct Replica {
@@ -57,7 +55,7 @@ impl Replica {
     pub async fn run(self, desk: &Desk) -> Result<u8> {
         let config = desk.config()?;
         let name = self.verb.name();
-        let engine = Engine::new(spec(&config, name)?, desk.clock.clone())?;
+        let engine = replicas::replica(&config, name, desk.clock.clone())?;
         match self.verb {
             Verb::Init { .. } => show(desk, &engine.init().await?),
             Verb::Run { .. } => return Box::pin(run(desk, &engine)).await,
@@ -123,33 +121,4 @@ async fn run(desk: &Desk, engine: &Engine) -> Result<u8> {
     });
     show(desk, &Box::pin(engine.run(stopped)).await?);
     Ok(0)
-}
-
-/// From the config's words to the replica's own.
-fn spec(config: &Config, name: &str) -> Result<ReplicaSpec> {
-    let replica = config.replicas.get(name).ok_or_else(|| {
-        let names = config.replicas.keys().map(String::as_str);
-        let hint = config::suggestion(name, names.clone());
-        let known: Vec<&str> = names.collect();
-        Error::new(Kind::Config, format!("there is no replica {name}{hint}"))
-            .remedy_is(format!("Replicas in the config: {}.", known.join(", ")))
-    })?;
-    let mut spec = ReplicaSpec::new(name, replica.etcd.expose(), replica.postgres.expose())?;
-    spec.etcd = EtcdPlace::parse(replica.etcd.expose())?;
-    spec.postgres = PostgresPlace::parse(replica.postgres.expose())?;
-    spec.etcd_password.clone_from(&replica.etcd_password);
-    spec.postgres_password.clone_from(&replica.postgres_password);
-    spec.conflict = match replica.conflict {
-        Conflict::EtcdWins => ConflictRule::EtcdWins,
-        Conflict::PostgresWins => ConflictRule::PostgresWins,
-        Conflict::Hold => ConflictRule::Hold,
-    };
-    spec.schema = replica.schema.clone().unwrap_or(spec.schema);
-    spec.poll = replica.poll.unwrap_or(spec.poll);
-    spec.marker = replica.marker.clone().unwrap_or(spec.marker);
-    spec.max_attempts = replica.max_attempts.unwrap_or(spec.max_attempts);
-    spec.keep_history = replica.keep_history;
-    spec.keep_wal = replica.keep_wal;
-    spec.check()?;
-    Ok(spec)
 }

@@ -4,9 +4,9 @@ use clap::Args;
 
 use super::desk::Desk;
 use super::output::table;
-use super::sync::Runs as Shown;
 use crate::error::Result;
-use crate::state::{Report, keys};
+use crate::operations;
+use crate::state::Report;
 use crate::store::Access;
 
 #[derive(Args)]
@@ -23,16 +23,7 @@ impl Runs {
     pub async fn run(self, desk: &Desk) -> Result<u8> {
         let config = desk.config()?;
         let state = desk.memory(&config, Access::Read).await?.state;
-        let mut runs: Vec<Report> = Vec::new();
-        // Run ids grow, so the newest are the last keys.
-        for key in state.keys(keys::RUNS).await?.iter().rev() {
-            if runs.len() >= self.limit {
-                break;
-            }
-            let wanted = |report: &Report| self.pipeline.as_ref().is_none_or(|name| report.pipeline == *name);
-            runs.extend(state.read::<Report>(key).await?.filter(wanted));
-        }
-        let shown = Shown { runs, not_started: Vec::new() };
+        let shown = operations::runs(&state, self.pipeline.as_deref(), self.limit).await?;
         desk.out.result(&shown, || text(&shown.runs));
         Ok(0)
     }

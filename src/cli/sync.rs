@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use serde::Serialize;
 
 use super::desk::Desk;
 use super::output::{Color, Output, count};
 use crate::error::{Error, Fault, Result, from_io};
+use crate::operations::{self, NotStarted, Runs};
 use crate::pipeline::Ask;
 use crate::pipeline::seal::Sealed;
 use crate::state::report::gravest;
@@ -32,22 +32,6 @@ pub struct Sync {
     plan: Option<PathBuf>,
 }
 
-/// What `--json` shows of runs.
-#[derive(Serialize)]
-pub struct Runs {
-    pub runs: Vec<Report>,
-    /// Pipelines that could not even start.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub not_started: Vec<NotStarted>,
-}
-
-#[derive(Serialize)]
-pub struct NotStarted {
-    pub pipeline: String,
-    #[serde(flatten)]
-    pub fault: Fault,
-}
-
 impl Sync {
     /// Everything that is due, as `trueup sync` alone does it.
     pub fn all() -> Self {
@@ -62,16 +46,15 @@ impl Sync {
             return sealed(desk, file).await;
         }
         let config = desk.config()?;
-        let chosen = desk.chosen(&config, &self.pipelines)?;
+        let chosen = operations::chosen(&config, &self.pipelines)?;
         let memory = desk.memory(&config, Access::Write).await?;
         let ask = desk.ask("manual");
         let ask = Ask { only: self.only, full: self.full, ..ask };
-        let mut runs = Runs { runs: Vec::new(), not_started: Vec::new() };
+        let mut runs = Runs::of(Vec::new());
         let mut codes = Vec::new();
         let mut first_error = None;
         for spec in chosen {
-            let ran = async { desk.open(spec, &memory, Access::Write).await?.run(&ask).await };
-            match ran.await {
+            match operations::sync(spec, &memory, &ask).await {
                 Ok(report) => {
                     codes.push(report.exit_code());
                     runs.runs.push(report);
@@ -98,7 +81,7 @@ async fn sealed(desk: &Desk, file: &Path) -> Result<u8> {
         .map_err(|error| from_io(error, format!("reading {}", file.display())))?;
     let plan = Sealed::parse(&text)?;
     let config = desk.config()?;
-    let spec = super::desk::pipeline(&config, &plan.pipeline)?;
+    let spec = operations::pipeline(&config, &plan.pipeline)?;
     let memory = desk.memory(&config, Access::Write).await?;
     let line = desk.open(spec, &memory, Access::Write).await?;
     let report = line.run_sealed(plan, desk.ask("plan"), &spec.digest).await?;
@@ -121,7 +104,7 @@ fn finish(desk: &Desk, runs: &Runs, error: Option<Error>, codes: Vec<u8>) -> Res
 /// Show one report as the result of a command.
 pub fn show_one(out: &Output, report: Report) -> u8 {
     let code = report.exit_code();
-    show(out, &Runs { runs: vec![report], not_started: Vec::new() });
+    show(out, &Runs::of(vec![report]));
     code
 }
 

@@ -2,10 +2,10 @@
 
 use clap::Args;
 
-use super::desk::{self, Desk};
+use super::desk::Desk;
 use super::sync::show_one;
 use crate::error::Result;
-use crate::pipeline::Pipeline;
+use crate::operations;
 use crate::store::Access;
 
 #[derive(Args)]
@@ -27,14 +27,11 @@ impl Undo {
         let config = desk.config()?;
         let access = if self.dry_run { Access::Read } else { Access::Write };
         let memory = desk.memory(&config, access).await?;
-        let done = Pipeline::find_run(&memory.state, &self.run).await?;
-        let spec = desk::pipeline(&config, &done.pipeline)?;
-        let line = desk.open(spec, &memory, access).await?;
         if self.dry_run {
-            super::plan::show(&desk.out, vec![line.preview_undo(&self.run).await?]);
+            super::plan::show(&desk.out, &operations::preview_undo(&config, &memory, &self.run).await?);
             return Ok(0);
         }
-        let report = line.undo(&self.run, &desk.ask("undo"), false).await?;
+        let report = operations::undo(&config, &memory, &self.run, &desk.ask("undo")).await?;
         Ok(show_one(&desk.out, report))
     }
 }

@@ -6,9 +6,8 @@ use clap::Args;
 
 use super::desk::Desk;
 use super::output::{Color, Output};
-use crate::config::Pipeline;
-use crate::error::{Error, Kind, Result};
-use crate::pipeline::open::Memory;
+use crate::error::Result;
+use crate::operations::look;
 use crate::pipeline::why::{Story, Waiting};
 use crate::store::Access;
 
@@ -21,53 +20,9 @@ impl Why {
     pub async fn run(self, desk: &Desk) -> Result<u8> {
         let config = desk.config()?;
         let memory = desk.memory(&config, Access::Read).await?;
-        let mut near = Vec::new();
-        let mut story = None;
-        let mut unknown: Option<Error> = None;
-        for spec in config.pipelines.values() {
-            match self.ask(desk, spec, &memory, &mut near).await {
-                // Several may know the key; whoever wrote it tells.
-                Ok(Some(told)) => {
-                    let owner = told.source.is_some();
-                    story = if owner { Some(told) } else { story.or(Some(told)) };
-                    if owner {
-                        break;
-                    }
-                }
-                Ok(None) => {}
-                // A pipeline that cannot be reached may well be the one that knows.
-                Err(error) => _ = unknown.get_or_insert(error),
-            }
-        }
-        if let Some(story) = story {
-            desk.out.result(&story, || text(&desk.out, &story));
-            return Ok(0);
-        }
-        if let Some(error) = unknown {
-            return Err(error);
-        }
-        let error = Error::new(Kind::NotFound, format!("no pipeline knows the key {}", self.key));
-        Err(if near.is_empty() {
-            error
-                .remedy_is("`trueup sync` has not written it; `trueup kv ls STORE` shows what a store holds.")
-        } else {
-            error.remedy_is(format!("The nearest keys: {}.", near.join(", ")))
-        })
-    }
-
-    async fn ask(
-        &self,
-        desk: &Desk,
-        spec: &Pipeline,
-        memory: &Memory,
-        near: &mut Vec<String>,
-    ) -> Result<Option<Story>> {
-        let line = desk.open(spec, memory, Access::Read).await?;
-        let story = line.why(&self.key).await?;
-        if story.is_none() {
-            near.extend(line.near(&self.key).await?);
-        }
-        Ok(story)
+        let story = look::why(&config, &memory, &self.key).await?;
+        desk.out.result(&story, || text(&desk.out, &story));
+        Ok(0)
     }
 }
 

@@ -117,7 +117,19 @@ fn then(reader: &Reader<'_>, around: &Around<'_>) -> Vec<(Span, Then)> {
 fn when(reader: &Reader<'_>) -> Option<String> {
     let field = reader.take("when")?;
     let text = field.text(values::CRON)?;
-    if values::looks_like_cron(text) { Some(text.to_owned()) } else { field.unexpected(values::CRON) }
+    if !values::looks_like_cron(text) {
+        return field.unexpected(values::CRON);
+    }
+    match values::cron(text) {
+        Ok(_) => Some(text.to_owned()),
+        Err(why) => {
+            field.wrong_with(
+                format!("`when` cannot be read: {why}"),
+                format!("expected {}, such as \"0 16 * * *\"", values::CRON),
+            );
+            None
+        }
+    }
 }
 
 fn time_zone(reader: &Reader<'_>) -> String {

@@ -4,6 +4,9 @@
 
 use std::time::Duration;
 
+use croner::Cron;
+use croner::parser::{CronParser, Seconds, Year};
+
 use super::model::Limit;
 
 const SECOND: u64 = 1_000;
@@ -74,7 +77,19 @@ pub fn commas(text: &str) -> Vec<String> {
     text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect()
 }
 
-/// Only the outline is checked here; the scheduler reads the fields.
+/// A cron expression, read. One that no day ever fits (30 February) is refused too: nobody writes that on purpose.
+pub fn cron(text: &str) -> Result<Cron, String> {
+    // A leap year follows soon after, so 29 February is found.
+    const ANY_DAY: jiff::civil::DateTime = jiff::civil::date(2024, 1, 1).at(0, 0, 0, 0);
+    let parser = CronParser::builder().seconds(Seconds::Optional).year(Year::Disallowed).build();
+    let cron = parser.parse(text).map_err(|error| error.to_string())?;
+    match cron.find_next_occurrence(&ANY_DAY, true) {
+        Ok(_) => Ok(cron),
+        Err(_) => Err("no day ever fits it".to_owned()),
+    }
+}
+
+/// Only the outline: the number of fields and their characters.
 pub fn looks_like_cron(text: &str) -> bool {
     let field = |field: &str| {
         field.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '*' | '/' | ',' | '-' | '#' | '?'))
@@ -176,6 +191,16 @@ mod tests {
         }
         for bad in ["", "0 16 * *", "0 0 0 16 * * *", "@daily", "0 16 * * $"] {
             assert!(!looks_like_cron(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn cron_lines_are_read_and_impossible_days_refused() {
+        for good in ["0 16 * * *", "*/5 0-8,20 1 JAN MON#2", "0 0 16 * * ?", "0 0 29 2 *", "0 12 L * *"] {
+            assert!(cron(good).is_ok(), "{good}");
+        }
+        for bad in ["61 * * * *", "0 24 * * *", "0 0 30 2 *", "0 0 * 13 *", "0 0 * * FUN", "5-1 * * * *"] {
+            assert!(cron(bad).is_err(), "{bad}");
         }
     }
 

@@ -15,7 +15,8 @@ impl Pipeline {
             return;
         }
         ask.progress.step(&self.name, "following up", None);
-        match self.worker().once().await {
+        let worker = self.worker();
+        match if ask.waits { worker.due().await } else { worker.once().await } {
             Ok(summary) => {
                 report.dead = summary.dead;
                 for fault in summary.paused {

@@ -25,7 +25,7 @@ impl Pipeline {
         if let Err(error) = self.note_rejections(header, &report.id).await {
             report.fail(&error);
         }
-        self.close(&mut report).await;
+        self.close(&mut report, None).await;
         Ok(report)
     }
 

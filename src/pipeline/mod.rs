@@ -28,6 +28,7 @@ mod follow;
 mod guard;
 pub mod hold;
 mod lines;
+pub mod notify;
 pub mod open;
 mod orphans;
 mod parked;
@@ -69,6 +70,8 @@ pub struct Pipeline {
     /// Follow-up work each change calls for.
     pub then: Vec<queue::FollowUp>,
     pub epilogue: Option<Arc<dyn Epilogue>>,
+    /// Who is told how runs end.
+    pub notifier: Option<notify::Notifier>,
 }
 
 /// The last word on a pass, for a system that keeps records of its own in the store. Called when everything else is
@@ -91,6 +94,8 @@ pub struct Ask {
     pub heal: HashSet<String>,
     /// Do exactly this, or nothing.
     pub sealed: Option<Arc<seal::Sealed>>,
+    /// Follow-up work waits out its back-off; otherwise every open item is attempted.
+    pub waits: bool,
     pub stop: Stop,
     pub progress: Arc<dyn Progress>,
 }
@@ -105,6 +110,7 @@ impl Ask {
             approved: Vec::new(),
             heal: HashSet::new(),
             sealed: None,
+            waits: false,
             stop,
             progress,
         }
@@ -158,7 +164,13 @@ impl Pipeline {
         }
         self.follow_up(ask, &mut report).await;
         self.epilogue(ask, &mut report).await;
-        self.close(&mut report).await;
+        // A look at one key says nothing about the pipeline.
+        let notifier = self.notifier.as_ref().filter(|_| ask.only.is_none());
+        self.close(&mut report, notifier).await;
+        if let Some(notifier) = notifier {
+            // What cannot be said now waits in the queue.
+            drop(notifier.deliver(ask.waits).await);
+        }
         Ok(report)
     }
 
@@ -241,18 +253,22 @@ impl Pipeline {
     }
 
     /// End the run. One that cannot be written down is still reported; the next start finds it unfinished.
-    async fn close(&self, report: &mut Report) {
-        if let Err(error) = self.end(report).await {
+    async fn close(&self, report: &mut Report, notifier: Option<&notify::Notifier>) {
+        if let Err(error) = self.end(report, notifier).await {
             report.fail(&error);
             report.conclude();
         }
     }
 
     /// Write down how it ended, then forget what is old.
-    async fn end(&self, report: &mut Report) -> Result<()> {
+    async fn end(&self, report: &mut Report, notifier: Option<&notify::Notifier>) -> Result<()> {
         report.conclude();
         report.finished = Some(rfc3339_ms(self.clock.now()));
-        self.state.put(&keys::run(&report.id), report).await?;
+        let mut items = vec![crate::state::item(keys::run(&report.id), report)?];
+        if let Some(notifier) = notifier {
+            items.extend(notifier.items(report).await?);
+        }
+        self.state.commit(items).await?;
         let now = self.clock.now();
         self.state.forget_runs(&self.name, self.keep_runs, now).await?;
         self.state.forget_journal(&self.name, self.journal.keep, self.journal.max_bytes, now).await

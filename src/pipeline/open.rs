@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::Pipeline;
+use super::notify::Notifier;
 use crate::clock::SharedClock;
 use crate::config::{self, Config, From, GitSpec, GithubSpec, Place, Selection, ShapeSpec};
 use crate::error::{Context, Result};
@@ -75,6 +76,7 @@ impl Pipeline {
             state: memory.state.clone(),
             baseline: None,
             epilogue: None,
+            notifier: Notifier::of(spec, memory),
             locks: memory.locks.clone(),
             clock,
             guard: spec.guard,

@@ -81,7 +81,7 @@ impl Pipeline {
             report.fail(&error);
         }
         self.follow_up(ask, &mut report).await;
-        self.close(&mut report).await;
+        self.close(&mut report, None).await;
         Ok(report)
     }
 

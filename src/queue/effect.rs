@@ -193,6 +193,9 @@ impl<'a> Effects<'a> {
     /// What a web hook or a command is told. Small text values come along; others can be fetched by key.
     async fn message(&self, task: &Task) -> Result<Bytes> {
         const VALUE_MAX: usize = 64 * 1024;
+        if let Some(message) = &task.message {
+            return Ok(Bytes::from(message.clone()));
+        }
         let value = match task.change {
             Change::Delete => None,
             Change::Add | Change::Update => self.worker.store.get(&[&task.key]).await?.pop().flatten(),

@@ -13,8 +13,8 @@ use crate::config::{Command, StoreSpec, Then, Webhook};
 use crate::error::{Fault, Result};
 use crate::record::Fingerprint;
 use crate::state::journal::{Change, Intent};
-use crate::state::{Pointer, State, item, keys};
-use crate::store::Item;
+use crate::state::{Pointer, State, decode_line, item, keys};
+use crate::store::{Item, Query};
 
 mod command;
 pub mod dead;
@@ -107,6 +107,9 @@ pub struct Task {
     /// that a token given out for an older version of the task never fits a newer one.
     #[serde(default)]
     pub fence: u64,
+    /// What a notification says; other tasks are told about their key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
 }
 
 /// Who is at work on a task, and until when that is believed.
@@ -119,6 +122,12 @@ pub struct Claim {
 impl Task {
     pub fn state(&self) -> &'static str {
         if self.claim.is_some() { "taken" } else { "open" }
+    }
+
+    /// Its back-off is over.
+    pub fn is_due(&self, now: Timestamp) -> bool {
+        let not_before = self.not_before.as_ref().and_then(|at| at.parse::<Timestamp>().ok());
+        not_before.is_none_or(|at| at <= now)
     }
 }
 
@@ -139,11 +148,31 @@ pub fn tasks(pipeline: &str, intent: &Intent, write: &Pointer, now: Timestamp) -
             not_before: None,
             claim: None,
             fence: first_fence(write),
+            message: None,
         };
         items.push(item(keys::task(pipeline, then, &name), &task)?);
         items.push(Item::delete(keys::dead(pipeline, then, &name)));
     }
     Ok(items)
+}
+
+/// A state item that enqueues a message about a run.
+pub fn notice(pipeline: &str, then: &str, run: &str, message: String, now: Timestamp) -> Result<Item> {
+    let write = Pointer { run: run.to_owned(), ..Pointer::unset() };
+    let task = Task {
+        key: run.to_owned(),
+        change: Change::Add,
+        bytes: None,
+        created: rfc3339_ms(now),
+        attempts: 0,
+        error: None,
+        not_before: None,
+        claim: None,
+        fence: first_fence(&write),
+        write,
+        message: Some(message),
+    };
+    item(keys::task(pipeline, then, run), &task)
 }
 
 /// Far from every other write's, small enough for any JSON reader, with room for thousands of claims.
@@ -172,4 +201,22 @@ impl<T> Placed<T> {
 pub async fn waiting(state: &State) -> Result<Vec<Placed<Task>>> {
     let all = state.read_all::<Task>(keys::QUEUE).await?;
     Ok(all.into_iter().filter_map(|(key, task)| Placed::of(keys::QUEUE, &key, task)).collect())
+}
+
+/// Whether a pipeline has a task that is due. Claimed ones count: their claimant may be dead, which a worker finds out.
+pub async fn is_any_due(state: &State, pipeline: &str, now: Timestamp) -> Result<bool> {
+    let prefix = keys::queue_of(pipeline);
+    let mut after: Option<String> = None;
+    loop {
+        let page = state.store().list(Query { after: after.as_deref(), ..Query::values(&prefix) }).await?;
+        for line in &page.items {
+            if decode_line::<Task>(line)?.is_due(now) {
+                return Ok(true);
+            }
+        }
+        after = page.items.last().map(|line| line.key.clone());
+        if !page.more {
+            return Ok(false);
+        }
+    }
 }

@@ -57,6 +57,15 @@ struct Claimed {
 impl Worker {
     /// Attempt every open task once, whatever its back-off says.
     pub async fn once(&self) -> Result<Summary> {
+        self.attempt(false).await
+    }
+
+    /// Attempt every open task that is due.
+    pub async fn due(&self) -> Result<Summary> {
+        self.attempt(true).await
+    }
+
+    async fn attempt(&self, patient: bool) -> Result<Summary> {
         let mut summary = Summary::default();
         if self.then.is_empty() {
             return Ok(summary);
@@ -68,7 +77,7 @@ impl Worker {
             if matches!(then.effect, super::Effect::Outside) {
                 continue;
             }
-            outcome = self.drain(then, &me, &mut summary).await;
+            outcome = self.drain(then, patient, &me, &mut summary).await;
             if outcome.is_err() {
                 break;
             }
@@ -78,7 +87,7 @@ impl Worker {
         outcome.map(|()| summary)
     }
 
-    async fn drain(&self, then: &FollowUp, me: &str, summary: &mut Summary) -> Result<()> {
+    async fn drain(&self, then: &FollowUp, patient: bool, me: &str, summary: &mut Summary) -> Result<()> {
         let prefix = keys::queue(&self.pipeline, &then.name);
         let effects = Effects::new(self, then);
         let mut after: Option<String> = None;
@@ -90,7 +99,7 @@ impl Worker {
             let mut open = Vec::new();
             for line in &page.items {
                 let task: Task = decode_line(line)?;
-                if self.is_free(&task) {
+                if self.is_free(&task) && (!patient || task.is_due(self.clock.now())) {
                     let identity = keys::below(&prefix, &line.key).to_owned();
                     open.push(Claimed { identity, task, expect: Expect::Exactly(line.version.clone()) });
                 }

@@ -124,6 +124,10 @@ pub fn parked_item(pipeline: &str, identity: &str) -> String {
 /// Follow-up work still to be done; one per identity and follow-up, so a newer version replaces an older one.
 pub const QUEUE: &str = "queue/";
 
+pub fn queue_of(pipeline: &str) -> String {
+    format!("queue/{pipeline}/")
+}
+
 pub fn queue(pipeline: &str, then: &str) -> String {
     format!("queue/{pipeline}/{then}/")
 }
@@ -170,6 +174,25 @@ pub fn older_rows(pipeline: &str) -> String {
 
 pub fn older_row(pipeline: &str, key: &str) -> String {
     format!("older/{pipeline}/{key}")
+}
+
+/// What was told about how a pipeline's runs end.
+pub fn notified(pipeline: &str) -> String {
+    format!("notified/{pipeline}")
+}
+
+/// The slot of its schedule a pipeline was last run for.
+pub const SLOTS: &str = "slot/";
+
+pub fn slot(pipeline: &str) -> String {
+    format!("slot/{pipeline}")
+}
+
+/// That a person paused a pipeline's schedule.
+pub const PAUSES: &str = "pause/";
+
+pub fn pause(pipeline: &str) -> String {
+    format!("pause/{pipeline}")
 }
 
 /// The part of a key below its prefix.

@@ -7,6 +7,9 @@ use std::sync::Mutex;
 
 use crate::error::{Error, Kind, Result, from_io};
 
+/// Lookers that may come between two tries at a lock; each looks for microseconds.
+const LOOKERS_MAX: usize = 1_000;
+
 /// Where locks are taken.
 #[derive(Debug)]
 pub enum Locks {
@@ -77,11 +80,19 @@ impl Locks {
         }
         let file =
             File::options().create(true).append(true).open(&path).map_err(|error| from_io(error, doing()))?;
-        match file.try_lock() {
-            Ok(()) => Ok(Lock::File(file)),
-            Err(std::fs::TryLockError::WouldBlock) => Err(busy(pipeline)),
-            Err(std::fs::TryLockError::Error(error)) => Err(from_io(error, doing())),
+        for _ in 0..LOOKERS_MAX {
+            match file.try_lock() {
+                Ok(()) => return Ok(Lock::File(file)),
+                Err(std::fs::TryLockError::Error(error)) => return Err(from_io(error, doing())),
+                // Somebody runs it, or somebody merely looks: with a lookers' lock that can be told apart.
+                Err(std::fs::TryLockError::WouldBlock) if file.try_lock_shared().is_err() => break,
+                Err(std::fs::TryLockError::WouldBlock) => {
+                    file.unlock().map_err(|error| from_io(error, doing()))?;
+                    std::thread::yield_now();
+                }
+            }
         }
+        Err(busy(pipeline))
     }
 }
 
@@ -96,5 +107,34 @@ impl Drop for Lock<'_> {
         {
             names.retain(|other| other != name);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looking_never_keeps_anybody_from_running() {
+        let folder = tempfile::tempdir().unwrap();
+        let locks = Locks::Folder(folder.path().to_owned());
+        drop(locks.acquire("p").unwrap());
+        let over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            for _ in 0..3 {
+                threads.spawn(|| {
+                    while !over.load(std::sync::atomic::Ordering::SeqCst) {
+                        locks.is_taken("p");
+                    }
+                });
+            }
+            let failed = (0..500).filter(|_| locks.acquire("p").is_err()).count();
+            over.store(true, std::sync::atomic::Ordering::SeqCst);
+            assert_eq!(failed, 0);
+        });
+        let held = locks.acquire("p").unwrap();
+        assert!(locks.acquire("p").is_err() && locks.is_taken("p"));
+        drop(held);
+        assert!(!locks.is_taken("p"));
     }
 }

@@ -100,6 +100,7 @@ impl Rig {
             then: self.then.clone(),
             baseline: None,
             epilogue: None,
+            notifier: None,
         }
     }
 

@@ -1,0 +1,57 @@
+//! `trueup serve`: everything, all the time, until a signal asks to stop.
+
+use clap::{Args, ValueEnum};
+
+use super::desk::Desk;
+use super::log;
+use crate::error::Result;
+use crate::secret::SecretRef;
+use crate::server::{self, House, Server};
+use crate::store::Access;
+
+#[derive(Args)]
+pub struct Serve {
+    /// Where to listen; anything but this machine needs TRUEUP_TOKEN. Port 0 takes a free one
+    #[arg(long, default_value = server::LISTEN, value_name = "HOST:PORT")]
+    listen: String,
+    /// How log lines look
+    #[arg(long, value_enum, default_value_t = LogFormat::Text, value_name = "FORMAT")]
+    log_format: LogFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+impl Serve {
+    pub async fn run(self, desk: &Desk) -> Result<u8> {
+        let config = desk.config()?;
+        let memory = desk.memory(&config, Access::Write).await?;
+        let token = SecretRef::Env(server::TOKEN.to_owned()).read()?;
+        let server = Server::open(config, memory, desk.clock.clone(), &self.listen, token).await?;
+        log::start(self.log_format == LogFormat::Json, desk.out.quiet, desk.clock.clone());
+        desk.out.note(&format!("Listening on http://{}", server.address()));
+        tokio::spawn(heed_signals(server.house()));
+        server.run().await;
+        Ok(0)
+    }
+}
+
+/// Once = finish what is in flight, twice = now.
+async fn heed_signals(house: std::sync::Arc<House>) {
+    let Ok(mut term) = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) else {
+        return;
+    };
+    loop {
+        tokio::select! {
+            _ = term.recv() => {}
+            heard = tokio::signal::ctrl_c() => if heard.is_err() { return },
+        }
+        if !house.ask_to_stop() {
+            std::process::exit(130);
+        }
+        tracing::info!("stopping after what is in flight; once more to stop at once");
+    }
+}

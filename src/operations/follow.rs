@@ -1,0 +1,119 @@
+//! Follow-up work and dead letters: what waits, and what a person does about it.
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::chosen;
+use crate::config::Config;
+use crate::error::{Error, Kind, Result};
+use crate::pipeline::notify::Notifier;
+use crate::pipeline::open::Memory;
+use crate::queue::dead::{self, Letter};
+use crate::queue::{Placed, Summary, Task};
+use crate::registry;
+use crate::state::State;
+use crate::store::Access;
+
+/// Which dead letters are meant.
+#[derive(Debug, Clone, Default)]
+pub struct Which {
+    pub keys: Vec<String>,
+    pub all: bool,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Retried {
+    pub retried: usize,
+    pub done: u64,
+    pub failed: u64,
+    #[serde(skip)]
+    pub waits: bool,
+}
+
+/// A task as it is shown.
+pub fn task(one: &Placed<Task>) -> Value {
+    let task = &one.what;
+    json!({
+        "key": task.key,
+        "pipeline": one.pipeline,
+        "then": one.then,
+        "state": task.state(),
+        "attempts": task.attempts,
+        "error": task.error.as_ref().map(|fault| &fault.message),
+        "change": task.change,
+        "created": task.created,
+        "token": task.fence,
+    })
+}
+
+/// A dead letter as it is listed.
+pub fn letter(letter: &Placed<Letter>) -> Value {
+    let Letter { task, cause, since } = &letter.what;
+    json!({
+        "key": task.key,
+        "pipeline": letter.pipeline,
+        "then": letter.then,
+        "kind": cause.kind,
+        "message": cause.message,
+        "remedy": cause.remedy,
+        "attempts": task.attempts,
+        "since": since,
+    })
+}
+
+/// Everything about a dead letter.
+pub fn whole_letter(placed: &Placed<Letter>) -> Value {
+    let mut value = letter(placed);
+    let task = &placed.what.task;
+    value["change"] = json!(task.change);
+    value["sha256"] = json!(task.bytes);
+    value["run"] = json!(task.write.run);
+    value["created"] = json!(task.created);
+    value
+}
+
+/// Attempt every open item of these pipelines once, whatever its back-off.
+pub async fn attempt(config: &Config, memory: &Memory, names: &[String]) -> Result<Summary> {
+    let mut summary = Summary::default();
+    for spec in chosen(config, names)? {
+        if let Some(notifier) = Notifier::of(spec, memory) {
+            summary.add(notifier.deliver(false).await?);
+        }
+        let line = registry::open(spec, memory, Access::Write).await?;
+        summary.add(line.worker().once().await?);
+    }
+    Ok(summary)
+}
+
+/// Put dead letters back into the queue and attempt them.
+pub async fn retry(config: &Config, memory: &Memory, which: Which) -> Result<Retried> {
+    let letters = letters(&memory.state, which).await?;
+    dead::retry(&memory.state, &letters).await?;
+    let mut names: Vec<String> = letters.iter().map(|letter| letter.pipeline.clone()).collect();
+    names.dedup();
+    let summary = if names.is_empty() { Summary::default() } else { attempt(config, memory, &names).await? };
+    Ok(Retried {
+        retried: letters.len(),
+        done: summary.done,
+        failed: summary.failed,
+        waits: !summary.paused.is_empty(),
+    })
+}
+
+/// Forget dead letters; how many there were.
+pub async fn drop_letters(state: &State, which: Which) -> Result<usize> {
+    let letters = letters(state, which).await?;
+    dead::drop_letters(state, &letters).await?;
+    Ok(letters.len())
+}
+
+async fn letters(state: &State, which: Which) -> Result<Vec<Placed<Letter>>> {
+    match (which.all, which.keys.is_empty()) {
+        (true, true) => dead::all(state).await,
+        (false, false) => dead::of(state, &which.keys).await,
+        _ => {
+            Err(Error::new(Kind::Config, "name keys, or say --all")
+                .remedy_is("`trueup dead ls` lists the keys."))
+        }
+    }
+}

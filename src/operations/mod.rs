@@ -1,0 +1,212 @@
+//! What a person asks for, once for everybody who asks: the command line and the HTTP API call these functions and
+//! only differ in how they show the answer. Every answer is the JSON of `--json`.
+//!
+//! Nothing here prints, parses arguments, or knows of HTTP.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::config::{self, Config};
+use crate::error::{Error, Fault, Kind, Result};
+use crate::pipeline::audit::{Audit, Budget};
+use crate::pipeline::notify::Notifier;
+use crate::pipeline::open::Memory;
+use crate::pipeline::preview::Preview;
+use crate::pipeline::{Ask, Pipeline, hold};
+use crate::registry;
+use crate::state::held::{Header, HeldItem};
+use crate::state::journal::Change;
+use crate::state::{Report, State, keys};
+use crate::store::Access;
+
+pub mod follow;
+pub mod look;
+pub mod replicas;
+
+/// What is shown of runs.
+#[derive(Serialize)]
+pub struct Runs {
+    pub runs: Vec<Report>,
+    /// Pipelines that could not even start.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_started: Vec<NotStarted>,
+}
+
+impl Runs {
+    pub fn of(runs: Vec<Report>) -> Self {
+        Runs { runs, not_started: Vec::new() }
+    }
+}
+
+#[derive(Serialize)]
+pub struct NotStarted {
+    pub pipeline: String,
+    #[serde(flatten)]
+    pub fault: Fault,
+}
+
+#[derive(Serialize)]
+pub struct Plans {
+    pub plans: Vec<Preview>,
+}
+
+#[derive(Serialize)]
+pub struct Audits {
+    pub audits: Vec<Audit>,
+}
+
+#[derive(Serialize)]
+pub struct Held {
+    pub held: Vec<Group>,
+}
+
+/// Held changes of one kind by one rule.
+#[derive(Serialize)]
+pub struct Group {
+    pub plan: String,
+    pub pipeline: String,
+    pub change: Change,
+    pub keys: Vec<String>,
+    pub rule: String,
+    pub since: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub undoes: Option<String>,
+}
+
+/// A pipeline by name, or the nearest name there is.
+pub fn pipeline<'c>(config: &'c Config, name: &str) -> Result<&'c config::Pipeline> {
+    config.pipelines.get(name).ok_or_else(|| {
+        let names = config.pipelines.keys().map(String::as_str);
+        let known: Vec<&str> = names.clone().collect();
+        let hint = config::suggestion(name, names);
+        Error::new(Kind::Config, format!("there is no pipeline {name}{hint}"))
+            .remedy_is(format!("Pipelines in the config: {}.", known.join(", ")))
+    })
+}
+
+/// The pipelines named, or every enabled one.
+pub fn chosen<'c>(config: &'c Config, names: &[String]) -> Result<Vec<&'c config::Pipeline>> {
+    if names.is_empty() {
+        let enabled: Vec<_> = config.pipelines.values().filter(|pipeline| pipeline.enabled).collect();
+        if enabled.is_empty() {
+            let message = format!("{} has no pipeline to run", config.file.display());
+            return Err(
+                Error::new(Kind::Config, message).remedy_is("Add a `[pipelines.NAME]`; see docs/config.md.")
+            );
+        }
+        return Ok(enabled);
+    }
+    names.iter().map(|name| pipeline(config, name)).collect()
+}
+
+/// One pass of a pipeline. Whoever is to be told of failures is told of one that could not start, too.
+pub async fn sync(spec: &config::Pipeline, memory: &Memory, ask: &Ask) -> Result<Report> {
+    let ran = async { registry::open(spec, memory, Access::Write).await?.run(ask).await };
+    let ran = ran.await;
+    if let (Err(error), Some(notifier)) = (&ran, Notifier::of(spec, memory)) {
+        // The error itself is the answer; a message that cannot be sent waits in the queue.
+        drop(notifier.not_started(error).await);
+    }
+    ran
+}
+
+/// What a pass would do.
+pub async fn plan(spec: &config::Pipeline, memory: &Memory, ask: &Ask) -> Result<Preview> {
+    registry::open(spec, memory, Access::Read).await?.preview(ask).await
+}
+
+/// The newest runs, newest first.
+pub async fn runs(state: &State, pipeline: Option<&str>, limit: usize) -> Result<Runs> {
+    let mut runs: Vec<Report> = Vec::new();
+    // Run ids grow, so the newest are the last keys.
+    for key in state.keys(keys::RUNS).await?.iter().rev() {
+        if runs.len() >= limit {
+            break;
+        }
+        let wanted = |report: &Report| pipeline.is_none_or(|name| report.pipeline == name);
+        runs.extend(state.read::<Report>(key).await?.filter(wanted));
+    }
+    Ok(Runs::of(runs))
+}
+
+/// What the guard holds back, by plan, change and rule.
+pub async fn held(state: &State) -> Result<Held> {
+    let mut held = Held { held: Vec::new() };
+    for header in state.held_headers().await? {
+        held.held.extend(groups(&header, state.held_items(&header).await?));
+    }
+    Ok(held)
+}
+
+fn groups(header: &Header, items: Vec<HeldItem>) -> Vec<Group> {
+    let mut by_rule: BTreeMap<(&'static str, String), Group> = BTreeMap::new();
+    for item in items {
+        let group = by_rule.entry((item.change.name(), item.rule.clone())).or_insert_with(|| Group {
+            plan: header.plan.clone(),
+            pipeline: header.pipeline.clone(),
+            change: item.change,
+            keys: Vec::new(),
+            rule: item.rule.clone(),
+            since: header.since.clone(),
+            undoes: header.undo.clone(),
+        });
+        group.keys.push(item.key);
+    }
+    by_rule.into_values().collect()
+}
+
+/// Apply what is held under a plan.
+pub async fn approve(config: &Config, memory: &Memory, plan: &str, ask: Ask) -> Result<Report> {
+    let (header, line) = held_line(config, memory, plan).await?;
+    match &header.undo {
+        Some(run) => line.undo(run, &ask, true).await,
+        None => line.approve(&header, ask).await,
+    }
+}
+
+/// Drop what is held under a plan.
+pub async fn reject(config: &Config, memory: &Memory, plan: &str, ask: &Ask) -> Result<Report> {
+    let (header, line) = held_line(config, memory, plan).await?;
+    line.reject(&header, ask).await
+}
+
+async fn held_line(config: &Config, memory: &Memory, plan: &str) -> Result<(Header, Pipeline)> {
+    let header = memory.state.find_held(plan).await?;
+    let spec = pipeline(config, &header.pipeline).map_err(|_| hold::no_such_pipeline(&header))?;
+    let line = registry::open(spec, memory, Access::Write).await?;
+    Ok((header, line))
+}
+
+/// The reverse of a run, itself a run.
+pub async fn undo(config: &Config, memory: &Memory, run: &str, ask: &Ask) -> Result<Report> {
+    undone_line(config, memory, run, Access::Write).await?.undo(run, ask, false).await
+}
+
+/// What undoing a run would do.
+pub async fn preview_undo(config: &Config, memory: &Memory, run: &str) -> Result<Plans> {
+    let line = undone_line(config, memory, run, Access::Read).await?;
+    Ok(Plans { plans: vec![line.preview_undo(run).await?] })
+}
+
+async fn undone_line(config: &Config, memory: &Memory, run: &str, access: Access) -> Result<Pipeline> {
+    let done = Pipeline::find_run(&memory.state, run).await?;
+    registry::open(pipeline(config, &done.pipeline)?, memory, access).await
+}
+
+/// Compare source, state and store of these pipelines; with an ask, repair.
+pub async fn audit(
+    specs: &[&config::Pipeline],
+    memory: &Memory,
+    budget: Budget,
+    repair: impl Fn() -> Option<Ask>,
+) -> Result<Audits> {
+    let mut audits = Vec::new();
+    for spec in specs {
+        let ask = repair();
+        let access = if ask.is_some() { Access::Write } else { Access::Read };
+        let line = registry::open(spec, memory, access).await?;
+        audits.push(line.audit(budget, ask).await?);
+    }
+    Ok(Audits { audits })
+}

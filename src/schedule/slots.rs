@@ -1,0 +1,179 @@
+//! Which slot a pipeline was last run for. Of all processes that share a state, one gets a slot; a slot whose runner
+//! died is taken up again, by one.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::Rhythm;
+use crate::clock::{SharedClock, rfc3339_ms};
+use crate::error::{Error, Kind, Result};
+use crate::state::lock::Locks;
+use crate::state::{Report, State, Status, decode, item, keys};
+use crate::store::{Expect, Outcome, StoreExt};
+
+/// What runs of a slot are called in their reports.
+pub const TRIGGER: &str = "schedule";
+/// A runner says this often that it is alive …
+pub const BEAT: Duration = Duration::from_secs(2);
+/// … and is thought dead after so long without a word: three beats, in case one is slow.
+pub const STALE: Duration = Duration::from_secs(6);
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Memo {
+    rhythm: String,
+    slot: Timestamp,
+    /// When it was claimed, and when its runner was last heard of.
+    claimed: String,
+    at: String,
+    finished: bool,
+}
+
+/// A slot that is ours to run.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    pub pipeline: String,
+    pub slot: Timestamp,
+    memo: Memo,
+}
+
+#[derive(Clone)]
+pub struct Slots {
+    state: State,
+    clock: SharedClock,
+}
+
+impl Slots {
+    pub fn new(state: State, clock: SharedClock) -> Self {
+        Slots { state, clock }
+    }
+
+    /// The slot a pipeline was last run for. One seen for the first time (or under a new rhythm) has missed nothing;
+    /// that it was seen is remembered, so that what is missed later is known to be.
+    pub async fn since(&self, pipeline: &str, rhythm: &Rhythm) -> Result<Timestamp> {
+        let (memo, expect) = self.read(pipeline).await?;
+        match memo.filter(|memo| memo.rhythm == rhythm.name()) {
+            Some(memo) => Ok(memo.slot),
+            None => {
+                let now = self.clock.now();
+                let memo = Memo { finished: true, ..self.memo(rhythm, now) };
+                self.write(pipeline, &memo, expect).await?;
+                Ok(now)
+            }
+        }
+    }
+
+    /// Try to get a slot. `None` = it is, or was, somebody else's.
+    pub async fn claim(&self, pipeline: &str, rhythm: &Rhythm, slot: Timestamp) -> Result<Option<Claim>> {
+        let (memo, expect) = self.read(pipeline).await?;
+        if memo.is_some_and(|memo| memo.rhythm == rhythm.name() && memo.slot >= slot) {
+            return Ok(None);
+        }
+        let memo = self.memo(rhythm, slot);
+        let ours = self.write(pipeline, &memo, expect).await?;
+        Ok(ours.then(|| Claim { pipeline: pipeline.to_owned(), slot, memo }))
+    }
+
+    /// Its runner is alive. `false` = it is somebody else's by now.
+    pub async fn beat(&self, claim: &mut Claim) -> Result<bool> {
+        let memo = Memo { at: rfc3339_ms(self.clock.now()), ..claim.memo.clone() };
+        if memo == claim.memo {
+            return Ok(true);
+        }
+        let ours = self.replace(claim, &memo).await?;
+        claim.memo = memo;
+        Ok(ours)
+    }
+
+    /// A slot whose runner died or gave it back: not finished, not heard of for a while, and nobody holds the lock.
+    pub async fn reclaim(&self, pipeline: &str, rhythm: &Rhythm, locks: &Locks) -> Result<Option<Claim>> {
+        let (memo, expect) = self.read(pipeline).await?;
+        let Some(memo) = memo.filter(|memo| !memo.finished && memo.rhythm == rhythm.name()) else {
+            return Ok(None);
+        };
+        let claimed: Timestamp = memo.at.parse().unwrap_or(Timestamp::UNIX_EPOCH);
+        let fresh = claimed.checked_add(STALE).is_ok_and(|until| until > self.clock.now());
+        if fresh || locks.is_taken(pipeline) {
+            return Ok(None);
+        }
+        let slot = memo.slot;
+        if self.was_run(pipeline, &memo).await? {
+            self.write(pipeline, &Memo { finished: true, ..memo }, expect).await?;
+            return Ok(None);
+        }
+        let memo = self.memo(rhythm, slot);
+        let ours = self.write(pipeline, &memo, expect).await?;
+        Ok(ours.then(|| Claim { pipeline: pipeline.to_owned(), slot, memo }))
+    }
+
+    /// Its runner died after the run's end, and before it could say so here.
+    async fn was_run(&self, pipeline: &str, memo: &Memo) -> Result<bool> {
+        let Some(last) = self.state.read::<String>(&keys::last(pipeline)).await? else { return Ok(false) };
+        let report: Option<Report> = self.state.read(&keys::run(&last)).await?;
+        Ok(report.is_some_and(|report| {
+            report.trigger == TRIGGER
+                && report.started >= memo.claimed
+                && !report.interrupted
+                && !matches!(report.status, Status::Running | Status::Canceled)
+        }))
+    }
+
+    /// Pipelines with a slot that is not finished.
+    pub async fn unfinished(&self) -> Result<Vec<String>> {
+        let all = self.state.read_all::<Memo>(keys::SLOTS).await?;
+        let open = all.into_iter().filter(|(_, memo)| !memo.finished);
+        Ok(open.map(|(key, _)| keys::below(keys::SLOTS, &key).to_owned()).collect())
+    }
+
+    /// Its run came to an end, whatever the end.
+    pub async fn finish(&self, claim: &Claim) -> Result<()> {
+        self.replace(claim, &Memo { finished: true, ..claim.memo.clone() }).await.map(drop)
+    }
+
+    /// It could not be run, or not to its end: whoever comes next takes it up.
+    pub async fn hand_back(&self, claim: &Claim) -> Result<()> {
+        let memo = Memo { at: rfc3339_ms(self.clock.now()), ..claim.memo.clone() };
+        self.replace(claim, &memo).await.map(drop)
+    }
+
+    /// Whatever came up until now is not to be made up for.
+    pub async fn pass_over(&self, pipeline: &str, rhythm: &Rhythm) -> Result<()> {
+        let (_, expect) = self.read(pipeline).await?;
+        let memo = Memo { finished: true, ..self.memo(rhythm, self.clock.now()) };
+        self.write(pipeline, &memo, expect).await.map(drop)
+    }
+
+    /// Only what is still ours is replaced: a slot that somebody took over is theirs.
+    async fn replace(&self, claim: &Claim, memo: &Memo) -> Result<bool> {
+        let (stored, expect) = self.read(&claim.pipeline).await?;
+        if stored.as_ref() != Some(&claim.memo) {
+            return Ok(false);
+        }
+        self.write(&claim.pipeline, memo, expect).await
+    }
+
+    fn memo(&self, rhythm: &Rhythm, slot: Timestamp) -> Memo {
+        let at = rfc3339_ms(self.clock.now());
+        Memo { rhythm: rhythm.name(), slot, claimed: at.clone(), at, finished: false }
+    }
+
+    async fn read(&self, pipeline: &str) -> Result<(Option<Memo>, Expect)> {
+        let key = keys::slot(pipeline);
+        match self.state.store().get_one(&key).await? {
+            Some(stored) => Ok((Some(decode(&key, &stored.value)?), Expect::Exactly(stored.version))),
+            None => Ok((None, Expect::Absent)),
+        }
+    }
+
+    /// `true` = it is written; `false` = somebody else was faster.
+    async fn write(&self, pipeline: &str, memo: &Memo, expect: Expect) -> Result<bool> {
+        let item = item(keys::slot(pipeline), memo)?.expecting(expect);
+        match self.state.store().write_one(item).await {
+            Ok(Outcome::Applied(_)) => Ok(true),
+            Ok(_) => Ok(false),
+            Err(error) if error.kind() == Kind::Conflict => Ok(false),
+            Err(error) => Err(Error::while_(error, "writing down a slot")),
+        }
+    }
+}

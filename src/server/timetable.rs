@@ -1,0 +1,125 @@
+//! Runs what is due. A slot is claimed before its run starts and finished after it; what was claimed and not finished
+//! is taken up again, here or by another process.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::House;
+use super::house::Seat;
+use crate::config;
+use crate::error::{Kind, Result};
+use crate::schedule::agenda::Due;
+use crate::schedule::slots::{self, BEAT};
+use crate::schedule::{Agenda, Claim, Rhythm, pauses};
+use crate::state::Status;
+
+/// The clock is looked at this often at least: it may be set, and machines sleep.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// What is to come, and what was missed. From here on every slot is known to have been seen.
+pub async fn open(house: &House) -> Result<Agenda> {
+    let mut agenda = Agenda::default();
+    for spec in house.config.pipelines.values().filter(|spec| spec.enabled) {
+        enter(house, &mut agenda, spec).await?;
+    }
+    Ok(agenda)
+}
+
+pub async fn keep(house: Arc<House>, mut agenda: Agenda) {
+    let mut swept = None;
+    loop {
+        let now = house.clock.now();
+        for due in agenda.due(now) {
+            tokio::spawn(start(house.clone(), due));
+        }
+        let elapsed = Duration::from_millis(house.clock.elapsed_ms());
+        if swept.is_none_or(|at| elapsed.saturating_sub(at) >= BEAT) {
+            swept = Some(elapsed);
+            sweep(&house).await;
+        }
+        if !house.rest(until(agenda.wakes(), now)).await {
+            return;
+        }
+    }
+}
+
+fn until(wakes: Option<Timestamp>, now: Timestamp) -> Duration {
+    let wait = wakes.map_or(i64::MAX, |at| at.as_millisecond().saturating_sub(now.as_millisecond()));
+    Duration::from_millis(u64::try_from(wait).unwrap_or(0)).min(LOOK_EVERY)
+}
+
+async fn enter(house: &House, agenda: &mut Agenda, spec: &config::Pipeline) -> Result<()> {
+    let Some(rhythm) = Rhythm::of(spec)? else { return Ok(()) };
+    let now = house.clock.now();
+    let since = house.slots.since(&spec.name, &rhythm).await?;
+    agenda.enter(&spec.name, rhythm, if spec.catch_up { since } else { now }, now);
+    Ok(())
+}
+
+/// Run a slot that has come up, unless it is paused or somebody else's.
+async fn start(house: Arc<House>, due: Due) {
+    // A slot is claimed when it can be run at once: until then any other process may have it.
+    let Ok(seat) = house.seats.clone().acquire_owned().await else { return };
+    let begun = async {
+        let spec = house.pipeline(&due.pipeline)?;
+        let Some(rhythm) = Rhythm::of(spec)? else { return Ok(None) };
+        if pauses::of(&house.memory.state, &due.pipeline).await?.is_some() {
+            tracing::info!(pipeline = due.pipeline, slot = %due.slot, "paused: slot passed over");
+            return Ok(None);
+        }
+        house.slots.claim(&due.pipeline, &rhythm, due.slot).await
+    };
+    match begun.await {
+        Ok(Some(claim)) => run(&house, claim, seat).await,
+        Ok(None) => {}
+        Err(error) => house.not_started(&due.pipeline, &error),
+    }
+}
+
+async fn run(house: &Arc<House>, mut claim: Claim, seat: Seat) {
+    tracing::info!(pipeline = claim.pipeline, slot = %claim.slot, "due");
+    let pipeline = claim.pipeline.clone();
+    let running = house.sync_seated(&pipeline, house.ask(slots::TRIGGER), seat);
+    let mut running = std::pin::pin!(running);
+    let ran = loop {
+        tokio::select! {
+            ran = &mut running => break ran,
+            () = house.clock.sleep(BEAT) => match house.slots.beat(&mut claim).await {
+                Ok(true) => {}
+                Ok(false) => tracing::warn!(pipeline, "the slot was taken over by another process"),
+                Err(error) => tracing::warn!(pipeline, "the slot cannot be kept: {error}"),
+            },
+        }
+    };
+    let unfinished = match &ran {
+        Ok(report) => report.status == Status::Canceled,
+        Err(error) => matches!(error.kind(), Kind::Busy | Kind::Canceled),
+    };
+    let settled =
+        if unfinished { house.slots.hand_back(&claim).await } else { house.slots.finish(&claim).await };
+    if let Err(error) = settled {
+        tracing::error!(pipeline = claim.pipeline, "the slot cannot be written down: {error}");
+    }
+}
+
+/// Slots whose runner died, or who could not run because somebody else did.
+async fn sweep(house: &Arc<House>) {
+    let swept = async {
+        for name in house.slots.unfinished().await? {
+            let Some(spec) = house.config.pipelines.get(&name).filter(|spec| spec.enabled) else { continue };
+            let Some(rhythm) = Rhythm::of(spec)? else { continue };
+            let Ok(seat) = house.seats.clone().try_acquire_owned() else { return Ok(()) };
+            if let Some(claim) = house.slots.reclaim(&name, &rhythm, &house.memory.locks).await? {
+                let house = house.clone();
+                tokio::spawn(async move { run(&house, claim, seat).await });
+            }
+        }
+        Ok(())
+    };
+    let outcome: Result<()> = swept.await;
+    if let Err(error) = outcome {
+        tracing::error!("the schedule cannot be read: {error}");
+    }
+}
