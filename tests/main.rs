@@ -10,6 +10,7 @@ mod conformance;
 mod convergence;
 mod faults;
 mod flow;
+mod shared;
 mod support;
 mod systems;
 mod trust;

@@ -7,6 +7,7 @@ use super::output::{Color, Output, table};
 use crate::config::{self, Config};
 use crate::error::Result;
 use crate::pipeline::open::Memory;
+use crate::state::lease::Holder;
 use crate::state::{Report, Status, keys};
 use crate::store::Access;
 
@@ -20,6 +21,9 @@ struct One {
     pipeline: String,
     enabled: bool,
     running: bool,
+    /// Who runs it, where the state is shared by machines.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    holder: Option<Holder>,
     /// `never` until the first run.
     status: &'static str,
     last_run: Option<String>,
@@ -54,7 +58,8 @@ async fn one(spec: &config::Pipeline, memory: &Memory) -> Result<One> {
         Some(run) => state.read(&keys::run(run)).await?,
         None => None,
     };
-    let running = memory.locks.is_taken(&spec.name);
+    let holder = memory.locks.holder(&spec.name).await?;
+    let running = holder.is_some() || (memory.locks.are_local() && memory.locks.is_taken(&spec.name).await);
     let status = match &report {
         None => "never",
         // Marked as running, but nobody holds the lock: the next start will settle it.
@@ -66,6 +71,7 @@ async fn one(spec: &config::Pipeline, memory: &Memory) -> Result<One> {
         pipeline: spec.name.clone(),
         enabled: spec.enabled,
         running,
+        holder,
         status,
         last_run: last,
         finished: report.as_ref().and_then(|report| report.finished.clone()),
@@ -98,6 +104,9 @@ fn text(out: &Output, overview: &Overview) -> String {
     }
     let mut text = table(&rows);
     for one in &overview.pipelines {
+        if let Some(holder) = &one.holder {
+            text.push_str(&format!("{} is run by {holder}\n", one.pipeline));
+        }
         if let Some(plan) = &one.plan {
             let hint = format!("{} is waiting for you: `trueup held`, `trueup approve {plan}`", one.pipeline);
             text.push_str(&format!("{}\n", out.paint(Color::Yellow, &hint)));

@@ -42,6 +42,7 @@ pub use rest::{
     ResourceSpec, RestSpec, Size, TableSpec,
 };
 pub use rss::{FEED_TIMEOUT, FeedSpec, PreviewSpec, RssSpec};
+pub use overlap::{STATE_TABLE, TABLE};
 pub use source::glob_set;
 pub use store::store_spec;
 
@@ -159,7 +160,7 @@ fn read(problems: &Problems<'_>, file: &Path, env: &dyn Fn(&str) -> Option<Strin
     }
     let replicas = top.take("replicas").map(|field| replica::all(&field, &at)).unwrap_or_default();
     let state = state?;
-    let spot = overlap::Spot::of(&state);
+    let spot = overlap::Spot::of_state(&state);
     check::state_can_hold(&state, state_field.span(), problems);
     if let Some(field) = top.take("stores") {
         for (name, spec) in stores.iter().filter(|(name, _)| state_field.as_text() != Some(name)) {
