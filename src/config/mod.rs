@@ -37,12 +37,12 @@ pub use article::{ArticleSpec, KeyTemplate, Named, OnEdit, Retention};
 pub use git::{GitSpec, GithubSpec, Selection};
 pub use locate::suggestion;
 pub use model::*;
+pub use overlap::{STATE_TABLE, TABLE};
 pub use rest::{
     AnswerVersion, Auth, CONCURRENCY as REST_CONCURRENCY, ColumnKind, ColumnSpec, JsonPath, Pagination, Part,
     ResourceSpec, RestSpec, Size, TableSpec,
 };
 pub use rss::{FEED_TIMEOUT, FeedSpec, PreviewSpec, RssSpec};
-pub use overlap::{STATE_TABLE, TABLE};
 pub use source::glob_set;
 pub use store::store_spec;
 

@@ -51,7 +51,9 @@ impl Memory {
         let state = opened.await.context(|| "opening the state".into())?;
         let locks = match &config.state.place {
             Place::Sqlite(file) => Locks::Folder(file.with_extension("locks")),
-            Place::Etcd(_) | Place::Postgres(_) => Locks::Leases(leases(config, &state, access, &clock).await?),
+            Place::Etcd(_) | Place::Postgres(_) => {
+                Locks::Leases(leases(config, &state, access, &clock).await?)
+            }
             _ => Locks::in_process(),
         };
         let beside = match &config.state.place {

@@ -14,13 +14,10 @@ use crate::clock::{SharedClock, rfc3339_ms};
 use crate::error::{Fault, Result};
 use crate::retry::{Patience, backoff_ms};
 use crate::shape::Shape;
-use crate::state::lease::Standing;
+use crate::state::lease::{Standing, WORKER};
 use crate::state::lock::Locks;
 use crate::state::{State, decode_line, item, keys};
 use crate::store::{Expect, Item, Mode, Outcome, Query, SharedStore, What};
-
-/// How workers that can be watched are named.
-const WORKER: &str = "worker-";
 
 pub struct Worker {
     pub pipeline: String,

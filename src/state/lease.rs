@@ -36,6 +36,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Giving a lease back is a courtesy; who cannot goes, and it runs out by itself.
 const RELEASE_MAX: Duration = Duration::from_secs(2);
 
+/// How holders are named that work on a queue, each name used once.
+pub const WORKER: &str = "worker-";
+
 /// Who holds a lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
@@ -110,6 +113,7 @@ impl Leases {
             }
             if self.standing_of(name) == Standing::Gone {
                 let taken = self.take(name, Some(version)).await?;
+                self.sweep(&found).await?;
                 return taken.ok_or_else(|| busy(name, Some(&beat.holder)));
             }
             self.clock.sleep(LOOK_EVERY).await;
@@ -121,7 +125,8 @@ impl Leases {
         let started = self.clock.elapsed_ms();
         loop {
             let Some((beat, _)) = self.look().await?.remove(name) else { return Ok(None) };
-            let age = beat.renewed.parse::<jiff::Timestamp>().map(|at| self.clock.machine_now().duration_since(at));
+            let age =
+                beat.renewed.parse::<jiff::Timestamp>().map(|at| self.clock.machine_now().duration_since(at));
             let fresh = age.is_ok_and(|age| age.unsigned_abs() <= RENEW_EVERY + MARGIN);
             if fresh || self.standing_of(name) == Standing::Alive {
                 return Ok(Some(beat.holder));
@@ -153,6 +158,13 @@ impl Leases {
             all.push(standing);
         }
         Ok(all)
+    }
+
+    /// Whoever was watched beside a dead holder and was silent for as long died with it.
+    async fn sweep(&self, found: &Found) -> Result<()> {
+        let workers = found.keys().map(String::as_str).filter(|name| name.starts_with(WORKER));
+        let workers: Vec<&str> = workers.collect();
+        if workers.is_empty() { Ok(()) } else { self.standing(&workers).await.map(drop) }
     }
 
     /// Wait until nothing is unsure about these holders.
@@ -260,7 +272,9 @@ impl Held {
             return Ok(());
         }
         let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner).take();
-        Err(self.lose(trouble))
+        // Who finds out this late was asleep, and what failed then says nothing.
+        let asleep = self.clock.elapsed_ms() > self.valid_until_ms.load(Ordering::SeqCst) + ms(TTL);
+        Err(self.lose(trouble.filter(|_| !asleep)))
     }
 
     /// It is over, for this reason.
@@ -328,7 +342,7 @@ impl Lease {
         let held = &self.fence.held;
         let mut over = pin!(async {
             loop {
-                held.clock.sleep(held.left().max(Duration::from_millis(1))).await;
+                held.clock.sleep(held.left().clamp(Duration::from_millis(1), LOOK_EVERY)).await;
                 if let Err(error) = held.check() {
                     return error;
                 }
@@ -414,6 +428,7 @@ impl Keeper {
                 Ok(Ok(Outcome::Applied(Some(version)) | Outcome::AlreadySo(Some(version)))) => {
                     self.version = version;
                     held.valid_until_ms.store(started + ms(TTL) - ms(MARGIN), Ordering::SeqCst);
+                    held.trouble.lock().unwrap_or_else(PoisonError::into_inner).take();
                     return Ok(true);
                 }
                 Ok(Ok(_)) => return Ok(false),
@@ -438,7 +453,8 @@ fn ms(span: Duration) -> u64 {
 }
 
 fn lost(name: &str) -> Error {
-    let message = format!("lost the lease on {name}: it was not renewed in time, or somebody else has taken it");
+    let message =
+        format!("lost the lease on {name}: it was not renewed in time, or somebody else has taken it");
     Error::new(Kind::Conflict, message)
         .remedy_is("Nothing to do: whoever holds it now goes on; `trueup status` shows who that is.")
 }

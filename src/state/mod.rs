@@ -150,7 +150,12 @@ impl State {
             return Err(fence.broken());
         }
         let refused = |outcome: &Outcome| matches!(outcome, Outcome::Conflict(_));
-        Ok(keys.into_iter().zip(&outcomes).filter(|(_, outcome)| refused(outcome)).map(|(key, _)| key).collect())
+        Ok(keys
+            .into_iter()
+            .zip(&outcomes)
+            .filter(|(_, outcome)| refused(outcome))
+            .map(|(key, _)| key)
+            .collect())
     }
 
     /// Many writes that need not be atomic together, in batches the store can take.

@@ -5,7 +5,9 @@ use async_trait::async_trait;
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::sift::sift;
-use super::{Caps, Item, Listed, Mode, Op, Outcome, Page, Query, SharedStore, Store, Stored, What, check_atomic};
+use super::{
+    Caps, Item, Listed, Mode, Op, Outcome, Page, Query, SharedStore, Store, Stored, What, check_atomic,
+};
 use crate::error::{Error, Kind, Result};
 use crate::record::Fingerprint;
 
@@ -59,7 +61,11 @@ impl Store for Stamped {
 
     fn caps(&self) -> Caps {
         let inner = self.inner.caps();
-        Caps { keeps_fingerprint: true, value_max: inner.value_max.saturating_sub(MARK_BYTES as u64), ..inner }
+        Caps {
+            keeps_fingerprint: true,
+            value_max: inner.value_max.saturating_sub(MARK_BYTES as u64),
+            ..inner
+        }
     }
 
     async fn get(&self, keys: &[&str]) -> Result<Vec<Option<Stored>>> {
@@ -76,7 +82,8 @@ impl Store for Stamped {
         let what = query.what;
         let page = self.inner.list(Query { what: What::Values, ..query }).await?;
         let lines = page.items.into_iter().map(|line| {
-            let (value, fingerprint) = self.unpack(&line.key, line.value.as_ref().unwrap_or(&Bytes::new()))?;
+            let (value, fingerprint) =
+                self.unpack(&line.key, line.value.as_ref().unwrap_or(&Bytes::new()))?;
             let value = (what == What::Values).then_some(value);
             Ok(Listed { key: line.key, version: line.version, fingerprint, value })
         });

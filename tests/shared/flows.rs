@@ -59,9 +59,11 @@ async fn a_first_sync_survives_trouble_at_every_step_on_postgres() {
 async fn large_values(server: Server) {
     let rig = Rig { batch: None, ..rig_on(server).await };
     let huge = "h".repeat(3_500_000);
-    let large: Vec<(String, String)> = (0..20).map(|n| (format!("l{n:02}"), format!("{n}{}", "x".repeat(200_000)))).collect();
+    let large: Vec<(String, String)> =
+        (0..20).map(|n| (format!("l{n:02}"), format!("{n}{}", "x".repeat(200_000)))).collect();
     rig.give(&[("huge", huge.as_str())]).await;
-    let borrowed: Vec<(&str, &str)> = large.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+    let borrowed: Vec<(&str, &str)> =
+        large.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
     rig.give(&borrowed).await;
     rig.ran(21, 0, 0, 0).await;
     rig.give(&[("huge", "small")]).await;

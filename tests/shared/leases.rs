@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use trueup::clock::{Clock as _, SystemClock, TestClock};
+use trueup::clock::{Clock, SharedClock, SystemClock, TestClock};
 use trueup::error::Kind;
 use trueup::state::lease::{Leases, Standing, TTL};
 use trueup::state::{State, keys};
@@ -12,7 +12,8 @@ use trueup::store::{Item, SharedStore, StoreExt};
 
 use super::{Server, fresh_state, open_state};
 
-const BEAT: &str = r#"{"machine":"elsewhere","pid":7,"since":"2020-01-01T00:00:00.000Z","fence":3,"id":1,"beat":"#;
+const BEAT: &str =
+    r#"{"machine":"elsewhere","pid":7,"since":"2020-01-01T00:00:00.000Z","fence":3,"id":1,"beat":"#;
 
 async fn beat(store: &SharedStore, number: u32) {
     let record = format!(r#"{BEAT}{number},"renewed":"2020-01-01T00:00:00.000Z"}}"#);
@@ -53,12 +54,34 @@ async fn beat_on(store: &SharedStore) {
     beat(store, 2).await;
 }
 
+/// A machine whose clock is wrong by so many hours.
+struct Skewed(SharedClock, i64);
+
+#[async_trait::async_trait]
+impl Clock for Skewed {
+    fn now(&self) -> jiff::Timestamp {
+        self.0.now() + jiff::SignedDuration::from_hours(self.1)
+    }
+
+    fn elapsed_ms(&self) -> u64 {
+        self.0.elapsed_ms()
+    }
+
+    async fn sleep(&self, wait: Duration) {
+        self.0.sleep(wait).await;
+    }
+
+    fn random(&self) -> u64 {
+        self.0.random()
+    }
+}
+
 async fn hand_over(server: Server) {
     let url = fresh_state(server).await;
     let store = open_state(&url).await;
     // Two machines whose clocks are a century apart.
-    let early = SystemClock::fixed_at(Some("1990-01-01T00:00:00Z".parse().unwrap()));
-    let late = SystemClock::fixed_at(Some("2090-01-01T00:00:00Z".parse().unwrap()));
+    let early = Arc::new(Skewed(SystemClock::new(), -50 * 365 * 24));
+    let late = Arc::new(Skewed(SystemClock::new(), 50 * 365 * 24));
     let (one, two) = (Leases::new(store.clone(), early), Leases::new(open_state(&url).await, late));
     let first = one.acquire("line").await.unwrap();
     assert_eq!(two.acquire("line").await.err().unwrap().kind(), Kind::Busy);
