@@ -20,7 +20,7 @@ impl Pipeline {
     pub async fn reject(&self, header: &Header, ask: &Ask) -> Result<Report> {
         let lock = self.locks.acquire(&self.name).await?;
         let line = self.under(&lock);
-        let work = async {
+        let work = Box::pin(async {
             super::recover::recover(&line).await?;
             let mut report = line.begin(ask.trigger).await?;
             report.plan = Some(header.plan.clone());
@@ -29,7 +29,7 @@ impl Pipeline {
             }
             line.close(&mut report).await;
             Ok(report)
-        };
+        });
         let outcome = lock.guard(work).await;
         lock.release().await;
         outcome

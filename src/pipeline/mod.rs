@@ -151,18 +151,18 @@ impl Pipeline {
     /// One pass. An error means that no run was started; whatever happens later is in the report.
     pub async fn run(&self, ask: &Ask) -> Result<Report> {
         let lock = self.locks.acquire(&self.name).await?;
-        let outcome = self.under(&lock).run_alone(ask, &lock).await;
+        let outcome = Box::pin(self.under(&lock).run_alone(ask, &lock)).await;
         lock.release().await;
         outcome
     }
 
     async fn run_alone(&self, ask: &Ask, lock: &Lock<'_>) -> Result<Report> {
-        let begin = async { Ok((recover::recover(self).await?, self.begin(ask.trigger).await?)) };
+        let begin = Box::pin(async { Ok((recover::recover(self).await?, self.begin(ask.trigger).await?)) });
         let (recovered, mut report) = lock.guard(begin).await?;
         if recovered > 0 {
             report.warn(format!("{recovered} changes of an interrupted run had arrived and were settled"));
         }
-        let work = async {
+        let work = Box::pin(async {
             if let Err(error) = self.pass(ask, &mut report).await {
                 report.fail(&error);
             }
@@ -171,7 +171,7 @@ impl Pipeline {
             self.epilogue(ask, &mut report).await;
             self.close(&mut report).await;
             Ok(())
-        };
+        });
         let outcome = lock.guard(work).await;
         self.cut_short(outcome, &mut report);
         Ok(report)
@@ -269,11 +269,12 @@ impl Pipeline {
             let id = retention::run_id_after(newest.as_deref(), self.clock.now(), chance)?;
             let report = Report::start(id, &self.name, trigger, rfc3339_ms(self.clock.now()));
             let items = vec![
-                item(keys::run(&report.id), &report)?,
+                item(keys::run(&report.id), &report)?.expecting(Expect::Absent),
                 item(keys::last(&self.name), &report.id)?,
                 item(keys::NEWEST_RUN, &report.id)?.expecting(expect),
             ];
-            // Another pipeline that began at the same instant must not get the same id.
+            // Another pipeline that began at the same instant must not get the same id. It may have made the same one:
+            // then the newest run is already so, and only the run itself tells.
             if self.state.commit_if(items).await? {
                 return Ok(report);
             }

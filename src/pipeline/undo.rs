@@ -74,7 +74,7 @@ impl Pipeline {
     pub async fn undo(&self, run: &str, ask: &Ask, approved: bool) -> Result<Report> {
         let lock = self.locks.acquire(&self.name).await?;
         let line = self.under(&lock);
-        let work = async {
+        let work = Box::pin(async {
             recover::recover(&line).await?;
             let done = line.undoable(run).await?;
             let mut report = line.begin(ask.trigger).await?;
@@ -85,7 +85,7 @@ impl Pipeline {
             line.follow_up(ask, &mut report).await;
             line.close(&mut report).await;
             Ok(report)
-        };
+        });
         let outcome = lock.guard(work).await;
         lock.release().await;
         outcome

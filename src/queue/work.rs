@@ -65,7 +65,7 @@ impl Worker {
         }
         let me = format!("{WORKER}{:016x}", self.clock.random());
         let lock = self.locks.acquire(&me).await?;
-        let outcome = lock.guard(self.rounds(&me, &mut summary)).await;
+        let outcome = lock.guard(Box::pin(self.rounds(&me, &mut summary))).await;
         lock.release().await;
         self.locks.forget(&me).await;
         outcome.map(|()| summary)

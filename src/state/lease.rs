@@ -420,6 +420,9 @@ impl Keeper {
         self.beat.renewed = rfc3339_ms(held.clock.machine_now());
         // An answer that was lost may have been a renewal: others count from the first attempt then.
         let started = held.clock.elapsed_ms();
+        // Until the answer is there, its absence is the trouble: whoever looks in the meantime must be told so.
+        let silence = || Error::new(Kind::Unavailable, "the state did not answer in time");
+        held.trouble.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(silence);
         loop {
             let beat =
                 item(keys::lease(&held.name), &self.beat)?.expecting(Expect::Exactly(self.version.clone()));
@@ -433,7 +436,7 @@ impl Keeper {
                 }
                 Ok(Ok(_)) => return Ok(false),
                 Ok(Err(error)) => error,
-                Err(_) => Error::new(Kind::Unavailable, "the state did not answer in time"),
+                Err(_) => silence(),
             };
             *held.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(trouble);
             held.check()?;
