@@ -57,7 +57,8 @@ impl Spot {
     /// Tables of one database are places of their own.
     fn postgres(url: &str, table: &str) -> Self {
         let place = crate::postgres::PostgresPlace::parse(url).ok();
-        let shown = place.as_ref().map_or_else(|| super::redact::url(url), crate::postgres::PostgresPlace::shown);
+        let shown =
+            place.as_ref().map_or_else(|| super::redact::url(url), crate::postgres::PostgresPlace::shown);
         let table = place.and_then(|place| place.table).unwrap_or_else(|| table.to_owned());
         Spot::Database(format!("{shown}?table={table}"))
     }
