@@ -37,6 +37,7 @@ pub use article::{ArticleSpec, KeyTemplate, Named, OnEdit, Retention};
 pub use git::{GitSpec, GithubSpec, Selection};
 pub use locate::suggestion;
 pub use model::*;
+pub use overlap::{STATE_TABLE, TABLE};
 pub use rest::{
     AnswerVersion, Auth, CONCURRENCY as REST_CONCURRENCY, ColumnKind, ColumnSpec, JsonPath, Pagination, Part,
     ResourceSpec, RestSpec, Size, TableSpec,
@@ -159,7 +160,7 @@ fn read(problems: &Problems<'_>, file: &Path, env: &dyn Fn(&str) -> Option<Strin
     }
     let replicas = top.take("replicas").map(|field| replica::all(&field, &at)).unwrap_or_default();
     let state = state?;
-    let spot = overlap::Spot::of(&state);
+    let spot = overlap::Spot::of_state(&state);
     check::state_can_hold(&state, state_field.span(), problems);
     if let Some(field) = top.take("stores") {
         for (name, spec) in stores.iter().filter(|(name, _)| state_field.as_text() != Some(name)) {

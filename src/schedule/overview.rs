@@ -9,6 +9,7 @@ use crate::clock::rfc3339_ms;
 use crate::config::{self, Config};
 use crate::error::{Error, Result};
 use crate::pipeline::open::Memory;
+use crate::state::lease::Holder;
 use crate::state::{Report, State, Status, decode, keys};
 use crate::store::Stored;
 
@@ -22,6 +23,9 @@ pub struct One {
     pub pipeline: String,
     pub enabled: bool,
     pub running: bool,
+    /// Who runs it, where the state is shared by machines.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub holder: Option<Holder>,
     /// `never` until the first run.
     pub status: &'static str,
     pub last_run: Option<String>,
@@ -59,7 +63,10 @@ async fn look(specs: &[&config::Pipeline], memory: &Memory) -> Result<Vec<One>> 
     let mut all = Vec::with_capacity(specs.len());
     for ((spec, last), paused) in specs.iter().zip(lasts).zip(paused) {
         let report = if last.is_some() { reports.next().flatten() } else { None };
-        all.push(put_together(spec, memory, memory.locks.is_taken(&spec.name), last, report, paused)?);
+        let holder = memory.locks.holder(&spec.name).await?;
+        let locked = memory.locks.are_local() && memory.locks.is_taken(&spec.name).await;
+        let one = put_together(spec, memory, holder.is_some() || locked, last, report, paused)?;
+        all.push(One { holder, ..one });
     }
     Ok(all)
 }
@@ -96,6 +103,7 @@ fn put_together(
         pipeline: spec.name.clone(),
         enabled: spec.enabled,
         running,
+        holder: None,
         status,
         last_run,
         finished: report.as_ref().and_then(|report| report.finished.clone()),

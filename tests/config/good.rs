@@ -202,6 +202,20 @@ into = "sqlite:b.db"
 }
 
 #[test]
+fn the_state_may_share_a_server_with_data_but_not_their_place() {
+    for (state, data) in [
+        ("postgres://t@db/main", "postgres://t@db/main"),
+        ("postgres://t@db/main?table=mine", "postgres://t@db/main"),
+        ("etcd://host:2379/trueup/state/", "etcd://host:2379/trueup/data/"),
+    ] {
+        let config = format!(
+            "[state]\nstore = \"{state}\"\n[pipelines.f]\nfrom = {{ files = \"in\" }}\ninto = \"{data}\"\n"
+        );
+        parse(&config).unwrap();
+    }
+}
+
+#[test]
 fn a_store_below_its_source_is_fine_when_it_is_excluded() {
     let text = r#"
 [pipelines.f]
