@@ -4,7 +4,7 @@
 //! **then** follow-up work, **when** it is due. Lower modules never use higher ones:
 //!
 //! `record error retry clock secret tls` < `http etcd postgres` < `config` < `source shape store` < `state` < `queue`
-//! < `pipeline` < `replica` < `cli`
+//! < `pipeline` < `replica workspace` < `cli`
 
 pub mod cli;
 pub mod clock;
@@ -25,3 +25,4 @@ pub mod source;
 pub mod state;
 pub mod store;
 pub mod tls;
+pub mod workspace;
