@@ -135,7 +135,7 @@ mod tests {
         assert_eq!((panicked.kind(), panicked.to_string().as_str()), (Kind::Invalid, "the file is damaged"));
         let (hold, held) = std::sync::mpsc::channel::<()>();
         let late = within(Duration::from_millis(10), move || {
-            drop(held.recv());
+            let _ = held.recv();
             Ok(String::new())
         });
         let late = late.await.unwrap_err();
