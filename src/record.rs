@@ -71,8 +71,12 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
+/// Hex where people read it, plain bytes in the binary encoding of plans.
 impl Serialize for Fingerprint {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if !serializer.is_human_readable() {
+            return self.0.serialize(serializer);
+        }
         let mut text = [0; 64];
         hex::encode_to_slice(self.0, &mut text).map_err(serde::ser::Error::custom)?;
         serializer.serialize_str(std::str::from_utf8(&text).map_err(serde::ser::Error::custom)?)
@@ -81,6 +85,9 @@ impl Serialize for Fingerprint {
 
 impl<'de> Deserialize<'de> for Fingerprint {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        if !deserializer.is_human_readable() {
+            return <[u8; 32]>::deserialize(deserializer).map(Fingerprint);
+        }
         let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
         Fingerprint::parse(&text).ok_or_else(|| serde::de::Error::custom("not a SHA-256 in hex"))
     }

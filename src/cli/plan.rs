@@ -66,11 +66,10 @@ impl Plan {
 /// A plan that exists is not overwritten half: it is written beside and moved into place.
 fn write(file: &Path, sealed: &Sealed) -> Result<()> {
     let doing = || format!("writing {}", file.display());
-    let text =
-        serde_json::to_vec_pretty(sealed).map_err(|error| Error::bug("sealing a plan").caused_by(error))?;
+    let text = sealed.to_text()?;
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut draft = tempfile::NamedTempFile::new_in(folder).map_err(|error| from_io(error, doing()))?;
-    draft.write_all(&text).map_err(|error| from_io(error, doing()))?;
+    draft.write_all(text.as_bytes()).map_err(|error| from_io(error, doing()))?;
     draft.persist(file).map_err(|error| from_io(error.error, doing()))?;
     Ok(())
 }

@@ -28,7 +28,7 @@ pub struct Sync {
     #[arg(long)]
     dry_run: bool,
     /// Apply exactly this sealed plan, or refuse it
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["only", "dry_run", "pipelines"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["only", "full", "dry_run", "pipelines"])]
     plan: Option<PathBuf>,
 }
 
@@ -59,7 +59,7 @@ impl Sync {
             return super::plan::Plan::of(self.pipelines, self.only, self.full).run(desk).await;
         }
         if let Some(file) = &self.plan {
-            return sealed(desk, file, self.full).await;
+            return sealed(desk, file).await;
         }
         let config = desk.config()?;
         let chosen = desk.chosen(&config, &self.pipelines)?;
@@ -93,7 +93,7 @@ impl Sync {
 }
 
 /// Apply a sealed plan.
-async fn sealed(desk: &Desk, file: &Path, full: bool) -> Result<u8> {
+async fn sealed(desk: &Desk, file: &Path) -> Result<u8> {
     let text = std::fs::read_to_string(file)
         .map_err(|error| from_io(error, format!("reading {}", file.display())))?;
     let plan = Sealed::parse(&text)?;
@@ -101,8 +101,7 @@ async fn sealed(desk: &Desk, file: &Path, full: bool) -> Result<u8> {
     let spec = super::desk::pipeline(&config, &plan.pipeline)?;
     let memory = desk.memory(&config, Access::Write).await?;
     let line = desk.open(spec, &memory, Access::Write).await?;
-    let ask = Ask { full, ..desk.ask("plan") };
-    let report = line.run_sealed(plan, ask, &spec.digest).await?;
+    let report = line.run_sealed(plan, desk.ask("plan"), &spec.digest).await?;
     Ok(show_one(&desk.out, report))
 }
 

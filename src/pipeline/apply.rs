@@ -3,6 +3,7 @@
 //! between. This is the only place that writes to a target.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::decide::count_held;
@@ -63,8 +64,14 @@ impl<'a, P: Prepare> Applier<'a, P> {
 
     /// Puts before deletes: what moves is never gone in between.
     pub async fn all(&mut self, steps: &mut Steps) -> Result<()> {
-        self.phase(steps.read()?, |step| !P::is_delete(step)).await?;
-        self.phase(steps.read()?, |step| P::is_delete(step)).await
+        let deletes = AtomicBool::new(false);
+        let is_put = |step: &P::Step| {
+            let delete = P::is_delete(step);
+            deletes.fetch_or(delete, Ordering::Relaxed);
+            !delete
+        };
+        self.phase(steps.read()?, is_put).await?;
+        if deletes.into_inner() { self.phase(steps.read()?, P::is_delete).await } else { Ok(()) }
     }
 
     /// Three things at once: the store writes batch *k*, the state settles *k−1* and intends *k+1*, and *k+2* is

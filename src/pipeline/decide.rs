@@ -37,6 +37,21 @@ pub struct Plan {
     pub failed: Vec<String>,
     /// What `approve` takes: over what is held, or over everything when nothing is.
     pub id: String,
+    /// The id over everything that will be applied.
+    whole: PlanId,
+}
+
+impl Plan {
+    /// Count a step that will be applied.
+    fn count(&mut self, step: &Step) {
+        let Some(change) = step.change() else { return };
+        match change {
+            Change::Add => self.adds += 1,
+            Change::Update => self.updates += 1,
+            Change::Delete => self.deletes += 1,
+        }
+        self.whole.add(&step.identity, change, step.mark(), step.base.as_ref().map(|kept| kept.stamp));
+    }
 }
 
 /// What people said earlier, and what the last pass held.
@@ -59,6 +74,11 @@ impl Past {
     pub fn holds(&self, identity: &str) -> bool {
         !self.held_identities.is_empty() && self.held_identities.contains(identity)
     }
+
+    /// A person decided about it, or is asked to.
+    fn knows(&self, identity: &str) -> bool {
+        self.holds(identity) || (!self.decisions.is_empty() && self.decisions.contains_key(identity))
+    }
 }
 
 /// A person approved this very change.
@@ -74,17 +94,18 @@ pub async fn decide(
     reading: Reading,
     report: &mut Report,
 ) -> Result<Plan> {
-    let mut decider = Decider {
+    let plan = Plan { whole: PlanId::of(&line.name), ..Plan::default() };
+    let population = Population { known: reading.known, ..Population::default() };
+    let decider = Decider {
         line,
         ask,
         past,
         report,
-        plan: Plan::default(),
+        plan,
         weighed: Steps::default(),
         gone: HashSet::new(),
-        population: Population::default(),
+        population,
     };
-    decider.population.known = reading.known;
     decider.run(reading).await
 }
 
@@ -122,24 +143,35 @@ impl Decider<'_> {
 
     /// Steps in order; bodies that must be compared are read several at a time.
     async fn weigh_sighted(&mut self, steps: &mut Steps) -> Result<()> {
-        let line = self.line;
-        let past = self.past;
-        let weighed = stream::iter(steps.read::<Step>()?)
-            .map(|step| async move { weigh(line, past, step?).await })
-            .buffered(line.concurrency);
-        let mut weighed = std::pin::pin!(weighed);
-        while let Some(result) = weighed.next().await {
-            let (step, foreign) = result?;
-            if step.entry.is_none() {
-                self.gone.insert(step.identity.clone());
-                self.absent(step)?;
-            } else if foreign {
-                self.hold(&step, "foreign: the key holds something trueup did not write", true)?;
-            } else {
-                self.consider(step)?;
+        let (line, past) = (self.line, self.past);
+        let mut steps = steps.read::<Step>()?;
+        loop {
+            let some = steps.by_ref().take(WEIGHED_AT_ONCE).collect::<Result<Vec<Step>>>()?;
+            if some.is_empty() {
+                return Ok(());
+            }
+            if !some.iter().any(|step| needs_a_look(line, past, step)) {
+                some.into_iter().try_for_each(|step| self.sort_in(step, false))?;
+                continue;
+            }
+            let weighed = stream::iter(some).map(|step| weigh(line, past, step)).buffered(line.concurrency);
+            let mut weighed = std::pin::pin!(weighed);
+            while let Some(result) = weighed.next().await {
+                let (step, foreign) = result?;
+                self.sort_in(step, foreign)?;
             }
         }
-        Ok(())
+    }
+
+    fn sort_in(&mut self, step: Step, foreign: bool) -> Result<()> {
+        if step.entry.is_none() {
+            self.gone.insert(step.identity.clone());
+            return self.absent(step);
+        }
+        if foreign {
+            return self.hold(&step, "foreign: the key holds something trueup did not write", true);
+        }
+        self.consider(step)
     }
 
     fn weigh_unseen(&mut self, unseen: &mut Steps, scopes: &Scopes) -> Result<()> {
@@ -220,7 +252,7 @@ impl Decider<'_> {
         if decision.is_some_and(|decision| decision.stamp != step.mark()) {
             self.plan.void.push(step.identity.clone());
         }
-        let Some(change) = step.change() else { return self.weighed.push(&(step, false)) };
+        let Some(change) = step.change() else { return self.weighed.push(&step) };
         let approved = is_approved(&self.past.approved, &step);
         match decision.filter(|decision| decision.stamp == step.mark()) {
             Some(decision) if decision.verdict == Verdict::Undone && !approved => {
@@ -239,7 +271,8 @@ impl Decider<'_> {
             Change::Update => self.population.updates += 1,
             Change::Delete => self.population.deletes += 1,
         }
-        self.weighed.push(&(step, approved))
+        self.plan.count(&step);
+        self.weighed.push(&step)
     }
 
     /// What has had its time goes, whatever the guard says; only a person who undid that is asked first.
@@ -260,8 +293,15 @@ impl Decider<'_> {
     /// Over a threshold every change of that kind is held, unless a person approved that very change.
     fn divide(&mut self, holds: &Holds) -> Result<()> {
         let mut weighed = std::mem::take(&mut self.weighed);
-        for row in weighed.read::<(Step, bool)>()? {
-            let (step, approved) = row?;
+        if *holds == Holds::default() {
+            self.plan.steps = weighed;
+            return Ok(());
+        }
+        (self.plan.adds, self.plan.updates, self.plan.deletes) = (0, 0, 0);
+        self.plan.whole = PlanId::of(&self.line.name);
+        for step in weighed.read::<Step>()? {
+            let step = step?;
+            let approved = is_approved(&self.past.approved, &step);
             let rule = match step.change() {
                 Some(Change::Update) => holds.updates.as_deref(),
                 Some(Change::Delete) => holds.deletes.as_deref(),
@@ -299,12 +339,7 @@ impl Decider<'_> {
     }
 
     fn take(&mut self, step: &Step) -> Result<()> {
-        match step.change() {
-            Some(Change::Add) => self.plan.adds += 1,
-            Some(Change::Update) => self.plan.updates += 1,
-            Some(Change::Delete) => self.plan.deletes += 1,
-            None => {}
-        }
+        self.plan.count(step);
         self.plan.steps.push(step)
     }
 
@@ -355,21 +390,28 @@ pub fn plan_id(pipeline: &str, plan: &mut Plan) -> Result<String> {
         let held = held?;
         id.add(&held.identity, held.change, held.stamp, None);
     }
-    if id.is_empty() {
-        for step in plan.steps.read::<Step>()? {
-            let step = step?;
-            if let Some(change) = step.change() {
-                id.add(&step.identity, change, step.mark(), step.base.as_ref().map(|(stamp, _)| *stamp));
-            }
-        }
-    }
-    Ok(id.finish())
+    Ok(if id.is_empty() { plan.whole.finish() } else { id.finish() })
 }
 
-/// Look closer where the listing alone does not tell: a version that is only a hint, a new key already taken.
+/// Steps looked at together: enough to keep bodies coming, few enough that those listings brought along stay few.
+const WEIGHED_AT_ONCE: usize = 64;
+
+/// Where the listing alone does not tell: a version that is only a hint, a new key already taken.
+fn needs_a_look(line: &Pipeline, past: &Past, step: &Step) -> bool {
+    match step.action {
+        Action::Change(Change::Update, Why::Sha | Why::Path) => line.compares_content(),
+        Action::Change(Change::Add, _) => {
+            matches!(step.seen, Seen::At(_)) || (line.compares_content() && past.knows(&step.identity))
+        }
+        _ => false,
+    }
+}
+
+/// Look closer at a step. `true` = its key holds somebody else's value.
 async fn weigh(line: &Pipeline, past: &Past, mut step: Step) -> Result<(Step, bool)> {
     match step.action {
-        Action::Change(Change::Update, Why::Sha | Why::Path) if line.compares_content() => {
+        _ if !needs_a_look(line, past, &step) => Ok((step, false)),
+        Action::Change(Change::Update, _) => {
             // A body that cannot be read stays a planned update: applying it will say why it failed.
             if let Ok(after) = after(line, &step).await {
                 let same = step.base()?.is_some_and(|(_, base)| Some(base.fingerprint) == after);
@@ -381,13 +423,10 @@ async fn weigh(line: &Pipeline, past: &Past, mut step: Step) -> Result<(Step, bo
             Ok((step, false))
         }
         Action::Change(Change::Add, _) => {
-            let decided =
-                past.decisions.contains_key(&step.identity) || past.held_identities.contains(&step.identity);
-            let taken = matches!(step.seen, Seen::At(_));
-            if line.compares_content() && (decided || taken) {
+            if line.compares_content() {
                 step.after = after(line, &step).await.unwrap_or(None);
             }
-            let foreign = taken && is_foreign(line, past, &step).await?;
+            let foreign = matches!(step.seen, Seen::At(_)) && is_foreign(line, past, &step).await?;
             Ok((step, foreign))
         }
         _ => Ok((step, false)),

@@ -3,7 +3,7 @@
 
 use super::Pipeline;
 use super::lines::Lines;
-use super::plan::{Action, Seen, Step, Why};
+use super::plan::{Action, Kept, Seen, Step, Why};
 use crate::error::{Error, Result};
 use crate::record::{Fingerprint, Version};
 use crate::state::journal::Change;
@@ -72,7 +72,7 @@ fn step(identity: &str, key: &str, version: &Version, known: Option<(Fingerprint
         action: Action::Change(Change::Delete, Why::Expired),
         stamp: None,
         entry: None,
-        base: Some(base),
+        base: Some(Kept::new(base.0, base.1)),
         seen: Seen::At(version.clone()),
         after: None,
     })

@@ -2,6 +2,7 @@
 //! grows, so that a million changes cost disk, not memory.
 
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 use tempfile::SpooledTempFile;
@@ -54,12 +55,41 @@ pub struct Step {
     /// The source's stamp; `None` when it is absent there.
     pub stamp: Option<Fingerprint>,
     pub entry: Option<Entry>,
-    /// The baseline record as JSON, when there is one, and its stamp.
-    pub base: Option<(Fingerprint, String)>,
+    /// The baseline record, when there is one.
+    pub base: Option<Kept>,
     /// The store's version as seen in this pass, where its listing was joined.
     pub seen: Seen,
     /// The fingerprint it will have, where it is known before the body is read.
     pub after: Option<Fingerprint>,
+}
+
+/// A baseline record as it travels with a plan: its stamp, and JSON that is decoded once, by whoever asks first.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Kept {
+    pub stamp: Fingerprint,
+    json: String,
+    #[serde(skip)]
+    decoded: OnceLock<Base>,
+}
+
+impl Kept {
+    pub fn new(stamp: Fingerprint, json: String) -> Self {
+        Kept { stamp, json, decoded: OnceLock::new() }
+    }
+
+    fn base(&self, identity: &str) -> Result<&Base> {
+        if let Some(base) = self.decoded.get() {
+            return Ok(base);
+        }
+        let base = crate::state::decode(identity, self.json.as_bytes())?;
+        Ok(self.decoded.get_or_init(|| base))
+    }
+}
+
+impl PartialEq for Kept {
+    fn eq(&self, other: &Self) -> bool {
+        self.stamp == other.stamp && self.json == other.json
+    }
 }
 
 /// What the store's own listing said about the key.
@@ -79,10 +109,8 @@ pub enum Action {
 }
 
 impl Step {
-    pub fn base(&self) -> Result<Option<(Fingerprint, Base)>> {
-        let Some((stamp, json)) = &self.base else { return Ok(None) };
-        let base = crate::state::decode(&self.identity, json.as_bytes())?;
-        Ok(Some((*stamp, base)))
+    pub fn base(&self) -> Result<Option<(Fingerprint, &Base)>> {
+        self.base.as_ref().map(|kept| Ok((kept.stamp, kept.base(&self.identity)?))).transpose()
     }
 
     pub fn change(&self) -> Option<Change> {
@@ -124,6 +152,11 @@ impl Default for Steps {
 }
 
 impl Steps {
+    /// In a file from the start, for those who know that they will outgrow memory.
+    pub fn on_disk() -> Self {
+        Steps { file: SpooledTempFile::new(0), ..Steps::default() }
+    }
+
     pub fn push<T: Serialize>(&mut self, step: &T) -> Result<()> {
         self.count += 1;
         let bytes =
@@ -192,6 +225,7 @@ impl<T: for<'de> Deserialize<'de>> Iterator for Reader<'_, T> {
 
 /// The content-addressed id of a plan: the same changes for the same reasons have the same id, in whatever order they
 /// were found (a scope that was read brings its items earlier than one that was not).
+#[derive(Default)]
 pub struct PlanId {
     pipeline: String,
     /// The sum of the items' hashes, lane by lane.
@@ -226,7 +260,7 @@ impl PlanId {
     }
 
     /// Twelve hex digits: short enough to type, long enough never to meet another by chance.
-    pub fn finish(self) -> String {
+    pub fn finish(&self) -> String {
         let sum: Vec<u8> = self.sum.iter().flat_map(|lane| lane.to_be_bytes()).collect();
         let parts = [b"trueup plan 1".as_slice(), self.pipeline.as_bytes(), &self.items.to_be_bytes(), &sum];
         hex::encode(&Fingerprint::of_parts(&parts).0[..6])

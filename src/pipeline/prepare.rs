@@ -3,17 +3,16 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use futures::stream::{self, StreamExt};
 
+use super::Pipeline;
 use super::decide::{held_item, is_approved};
+use super::draft::{Draft, Drafted};
 use super::parked::Parked;
 use super::plan::{Action, Seen, Step};
-use super::render::Drawn;
-use super::{Pipeline, render};
 use crate::config::Heal;
 use crate::error::{Error, Fault, Result};
-use crate::record::{Body, Entry, Fingerprint};
-use crate::shape::{Absent, Existing, Output, Rendered};
+use crate::record::{Entry, Fingerprint};
+use crate::shape::{Existing, Output};
 use crate::state::held::{Decision, HeldItem, Verdict};
 use crate::state::journal::{Change, Intent, PriorBase, PriorValue};
 use crate::state::{Base, Pointer, keys};
@@ -125,23 +124,6 @@ pub struct Preparer<'a> {
     pub parked: &'a HashMap<String, Parked>,
 }
 
-/// A value on its way, before it is known what is there.
-pub(super) struct Draft {
-    pub step: Step,
-    pub output: Output,
-    pub entry: Entry,
-    pub body: Option<Body>,
-    pub remark: Option<String>,
-}
-
-/// A step after rendering, before its prior value is known.
-#[allow(clippy::large_enum_variant)] // one per item of a batch, and soon gone
-enum Drafted {
-    Put(Box<Draft>),
-    Delete(Step),
-    Done(Ready),
-}
-
 impl Prepare for Preparer<'_> {
     type Step = Step;
 
@@ -155,8 +137,7 @@ impl Prepare for Preparer<'_> {
 
     /// Render every step, fetch prior values in one go, and build the writes.
     async fn batch(&self, batch: u32, steps: Vec<Step>) -> Result<Vec<Ready>> {
-        let mut drafts: Vec<Drafted> =
-            stream::iter(steps).map(|step| self.draft(step)).buffered(self.line.concurrency).collect().await;
+        let mut drafts = self.drafts(steps).await;
         let mut priors = self.priors(&drafts).await?;
         let mut ready = Vec::with_capacity(drafts.len());
         for draft in drafts.drain(..) {
@@ -183,69 +164,6 @@ impl Prepare for Preparer<'_> {
 }
 
 impl Preparer<'_> {
-    async fn draft(&self, step: Step) -> Drafted {
-        match step.action {
-            Action::Change(Change::Delete, _) => Drafted::Delete(step),
-            Action::Change(Change::Update, super::plan::Why::Absent) => self.draft_absent(step).await,
-            Action::Restamp if step.after.is_some() => Drafted::Done(self.known_same(&step)),
-            Action::Change(..) | Action::Restamp => match render::render(self.line, &step).await {
-                Ok(drawn) => self.drafted(step, drawn),
-                Err(error) => failed(&step, &error),
-            },
-        }
-    }
-
-    fn drafted(&self, step: Step, drawn: Drawn) -> Drafted {
-        let Drawn { rendered, entry, body, remark } = drawn;
-        match rendered {
-            Rendered::Put(output) => Drafted::Put(Box::new(Draft { step, output, entry, body, remark })),
-            Rendered::Keep(why) => Drafted::Done(self.keep(&step, &entry, &why)),
-            Rendered::Skip(why) => Drafted::Done(park(&step, &entry, why)),
-            Rendered::NeedBody => failed(&step, &Error::bug("a body was never given")),
-        }
-    }
-
-    /// Planning already read the body and found it unchanged.
-    fn known_same(&self, step: &Step) -> Ready {
-        match (&step.entry, step.base()) {
-            (Some(entry), Ok(Some((_, base)))) => {
-                let next = Base { body: entry.version.clone(), scope: step.scope.clone(), ..base.clone() };
-                match self.restamp(step, &base, &next, self.line.shape.stamp(entry), None) {
-                    Ok(ready) => ready,
-                    Err(error) => fail(step, &error),
-                }
-            }
-            _ => fail(step, &Error::bug("nothing to compare with")),
-        }
-    }
-
-    /// Gone from the source, but the shape keeps it, marked.
-    async fn draft_absent(&self, step: Step) -> Drafted {
-        match self.mark_absent(&step).await {
-            Ok(Some(output)) => {
-                let entry = Entry::new(step.identity.clone(), &step.scope.as_str().into(), "");
-                Drafted::Put(Box::new(Draft { step, output, entry, body: None, remark: None }))
-            }
-            Ok(None) => {
-                // The store does not have it either: there is nothing to remember it by.
-                let items = vec![Item::delete(keys::base(&self.line.name, &step.identity))];
-                Drafted::Done(Ready::Settled { scope: step.scope, how: Settled::Missing, items, note: None })
-            }
-            Err(error) => failed(&step, &error),
-        }
-    }
-
-    async fn mark_absent(&self, step: &Step) -> Result<Option<Output>> {
-        let Some((_, base)) = step.base()? else { return Ok(None) };
-        let stored = self.line.store.get(&[base.key(&step.identity)]).await?.pop().flatten();
-        let Some(stored) = stored else { return Ok(None) };
-        let prior = base.prior(&step.identity);
-        Ok(match self.line.shape.absent(&prior, Some(&stored.value), self.line.clock.now()) {
-            Absent::Put(output) => Some(output),
-            Absent::Delete | Absent::Keep => None,
-        })
-    }
-
     /// Older keys of the identity that this one replaces.
     fn old_keys(step: &Step, output: &Output) -> Result<Vec<String>> {
         let mut old = output.retire.clone();
@@ -314,7 +232,7 @@ impl Preparer<'_> {
 
     fn delete(&self, step: Step, prior: Option<Stored>) -> Result<Ready> {
         let known = step.base()?;
-        if let Some((_, base)) = &known
+        if let Some((_, base)) = known
             && let Some(held) = self.edited_before_delete(&step, base, prior.as_ref())?
         {
             return Ok(Ready::Held(held));
@@ -324,7 +242,7 @@ impl Preparer<'_> {
         Ok(self.write(&step, Intent { change: Change::Delete, ..intent }, Op::Delete, prior))
     }
 
-    pub(super) fn intent(&self, step: &Step, key: &str, known: Option<(Fingerprint, Base)>) -> Intent {
+    pub(super) fn intent(&self, step: &Step, key: &str, known: Option<(Fingerprint, &Base)>) -> Intent {
         Intent {
             identity: step.identity.clone(),
             change: Change::Add,
@@ -334,7 +252,7 @@ impl Preparer<'_> {
             prior: None,
             prior_fingerprint: None,
             prior_version: None,
-            prior_base: known.map(|(stamp, base)| PriorBase { stamp, base }),
+            prior_base: known.map(|(stamp, base)| PriorBase { stamp, base: base.clone() }),
             retire: false,
             then: self.line.follow_ups(),
             decision: None,
@@ -388,13 +306,13 @@ impl Preparer<'_> {
         held_item(self.line, step, "foreign: edited in the store since trueup wrote it", true)
     }
 
-    fn keep(&self, step: &Step, entry: &Entry, why: &str) -> Ready {
+    pub(super) fn keep(&self, step: &Step, entry: &Entry, why: &str) -> Ready {
         let note = (!why.is_empty()).then(|| format!("{}: {why}", step.identity));
         let mut items = Vec::new();
         let mut how = Settled::Skipped;
         if let Ok(Some((_, base))) = step.base() {
             how = Settled::Unchanged;
-            let base = Base { body: entry.version.clone(), ..base };
+            let base = Base { body: entry.version.clone(), ..base.clone() };
             items.extend(base.item(&self.line.name, &step.identity, self.line.shape.stamp(entry)));
         }
         Ready::Settled { scope: step.scope.clone(), how, items, note }
@@ -447,7 +365,7 @@ pub(super) fn remark(entry: &Entry, text: &str) -> Ready {
     Ready::Remark(format!("{}: {text}", entry.id))
 }
 
-fn park(step: &Step, entry: &Entry, why: String) -> Ready {
+pub fn park(step: &Step, entry: &Entry, why: String) -> Ready {
     Ready::Parked {
         entry: entry.id.clone(),
         parked: Parked {
@@ -460,11 +378,7 @@ fn park(step: &Step, entry: &Entry, why: String) -> Ready {
     }
 }
 
-fn failed(step: &Step, error: &Error) -> Drafted {
-    Drafted::Done(fail(step, error))
-}
-
-fn fail(step: &Step, error: &Error) -> Ready {
+pub fn fail(step: &Step, error: &Error) -> Ready {
     let fault = Fault::of(error).at_key(step.identity.clone());
     Ready::Failed { scope: step.scope.clone(), scanned: step.entry.is_some(), fault }
 }

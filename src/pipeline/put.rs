@@ -2,8 +2,9 @@
 
 use super::Pipeline;
 use super::decide::held_item;
+use super::draft::Draft;
 use super::plan::{Action, Step};
-use super::prepare::{Draft, Preparer, Ready, Settled, remark};
+use super::prepare::{Preparer, Ready, Settled, remark};
 use crate::config::Heal;
 use crate::error::Result;
 use crate::record::{Body, Entry, Fingerprint, Version};
@@ -22,7 +23,7 @@ impl Preparer<'_> {
     pub(super) fn put(&self, draft: Draft, prior: Option<Stored>, ready: &mut Vec<Ready>) -> Result<()> {
         let Draft { step, output, entry, body, .. } = draft;
         let known = step.base()?;
-        if let Some((_, base)) = &known
+        if let Some((_, base)) = known
             && base.key(&step.identity) == output.key
             && self.is_in_place(&step, base, &output, prior.as_ref())
         {
@@ -34,7 +35,7 @@ impl Preparer<'_> {
         let output = match &prior {
             None => output,
             Some(stored) => {
-                let before = known.as_ref().map(|(_, base)| base.prior(&step.identity));
+                let before = known.map(|(_, base)| base.prior(&step.identity));
                 let now = self.line.clock.now();
                 match self.line.shape.reconcile(output, &stored.value, before.as_ref(), now) {
                     Reconciled::Keep(output) => {
@@ -48,14 +49,14 @@ impl Preparer<'_> {
                 }
             }
         };
-        ready.push(self.change(step, output, &entry, body, prior, known)?);
+        ready.push(self.change(&step, output, &entry, body, prior, known)?);
         Ok(())
     }
 
     /// What is there says the same: it is ours from now on, as it is.
     fn adopt(&self, step: &Step, entry: &Entry, output: &Output, stored: &Stored) -> Result<Ready> {
         let (next, stamp) = (self.next(step, entry, output), self.stamp(step, entry, output));
-        self.take_over(step.clone(), next, stamp, stored)
+        self.take_over(step, next, stamp, stored)
     }
 
     /// Absence has a stamp of its own: the shape's mark, not the source's.
@@ -80,20 +81,20 @@ impl Preparer<'_> {
 
     fn change(
         &self,
-        step: Step,
+        step: &Step,
         output: Output,
         entry: &Entry,
         body: Option<Body>,
         mut prior: Option<Stored>,
-        known: Option<(Fingerprint, Base)>,
+        known: Option<(Fingerprint, &Base)>,
     ) -> Result<Ready> {
-        let (stamp, next) = (self.stamp(&step, entry, &output), self.next(&step, entry, &output));
-        if let Some((_, base)) = &known {
+        let (stamp, next) = (self.stamp(step, entry, &output), self.next(step, entry, &output));
+        if let Some((_, base)) = known {
             let same_key = base.key(&step.identity) == output.key;
             let stands = if same_key {
-                self.edited(&step, base, prior.as_ref())?
+                self.edited(step, base, prior.as_ref())?
             } else {
-                self.taken(&step, &output, prior.as_ref())?
+                self.taken(step, &output, prior.as_ref())?
             };
             if let Some(held) = stands {
                 return Ok(Ready::Held(held));
@@ -114,9 +115,9 @@ impl Preparer<'_> {
             change,
             bytes: Some(bytes),
             next: Some(PriorBase { stamp, base: next }),
-            ..self.intent(&step, &output.key, known)
+            ..self.intent(step, &output.key, known)
         };
-        let mut ready = self.write(&step, intent, op, prior);
+        let mut ready = self.write(step, intent, op, prior);
         if let Ready::Write(write) = &mut ready {
             write.body = body;
         }
@@ -124,13 +125,13 @@ impl Preparer<'_> {
     }
 
     /// A new key that already holds what it should: it is ours from now on, without a write.
-    fn take_over(&self, step: Step, next: Base, stamp: Fingerprint, there: &Stored) -> Result<Ready> {
+    fn take_over(&self, step: &Step, next: Base, stamp: Fingerprint, there: &Stored) -> Result<Ready> {
         let bytes = Fingerprint::of(&there.value);
         let bytes = (bytes != next.fingerprint).then_some(bytes);
         let base = Base { version: there.version.clone(), bytes, ..next };
         let mut items = vec![base.item(&self.line.name, &step.identity, stamp)?];
-        items.extend(self.release(&step));
-        Ok(Ready::Settled { scope: step.scope, how: Settled::Unchanged, items, note: None })
+        items.extend(self.release(step));
+        Ok(Ready::Settled { scope: step.scope.clone(), how: Settled::Unchanged, items, note: None })
     }
 
     /// The record moves to a key that holds something else.

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::decide::Past;
 use super::detect::{self, Finding, Known};
 use super::lines::Lines;
-use super::plan::{Action, Seen, Step, Steps, Why};
+use super::plan::{Action, Kept, Seen, Step, Steps, Why};
 use super::scopes::Scopes;
 use super::sightings::{Row, Sighting, Sightings, What};
 use super::{Ask, Pipeline};
@@ -170,7 +170,9 @@ impl<'a> Merge<'a> {
                 return Err(Error::bug(format!("{} came out of order after {last}", sighting.identity)));
             }
         }
-        self.last = Some((sighting.identity.clone(), sighting.entry.id.clone()));
+        let (last, winner) = self.last.get_or_insert_default();
+        sighting.identity.clone_into(last);
+        sighting.entry.id.clone_into(winner);
         self.judge(sighting, known).await
     }
 
@@ -234,7 +236,7 @@ impl<'a> Merge<'a> {
             action,
             stamp: Some(stamp),
             entry: Some(sighting.entry),
-            base: known.map(base_json).transpose()?,
+            base: known.map(kept).transpose()?,
             seen,
             after: None,
         })
@@ -291,7 +293,7 @@ impl<'a> Merge<'a> {
             action: Action::Change(Change::Delete, Why::Absent),
             stamp: None,
             entry: None,
-            base: Some(base_json(&known)?),
+            base: Some(kept(&known)?),
             seen,
             after: None,
         };
@@ -340,7 +342,7 @@ async fn by_key(line: &Pipeline) -> Result<HashMap<String, Version>> {
     Ok(keys)
 }
 
-fn base_json(known: &Listed) -> Result<(Fingerprint, String)> {
+fn kept(known: &Listed) -> Result<Kept> {
     let value = known.value.as_deref().unwrap_or_default();
     let json = std::str::from_utf8(value).map_err(|error| {
         Error::new(crate::error::Kind::Corrupt, format!("the state record {} cannot be read", known.key))
@@ -348,5 +350,5 @@ fn base_json(known: &Listed) -> Result<(Fingerprint, String)> {
     })?;
     // A record that cannot be decoded is found here, before anything is planned on it.
     decode::<crate::state::Base>(&known.key, value)?;
-    Ok((known.fingerprint.unwrap_or(Fingerprint([0; 32])), json.to_owned()))
+    Ok(Kept::new(known.fingerprint.unwrap_or(Fingerprint([0; 32])), json.to_owned()))
 }

@@ -18,38 +18,49 @@ pub struct Drawn {
 }
 
 pub async fn render(line: &Pipeline, step: &Step) -> Result<Drawn> {
-    let Some(entry) = &step.entry else {
-        return Err(Error::bug("a step without an entry cannot be rendered"));
-    };
-    let prior = step.base()?.map(|(_, base)| base.prior(&step.identity));
-    let rendered = shape(line, step, entry, None, prior.as_ref())?;
-    if rendered != Rendered::NeedBody {
-        return Ok(Drawn { rendered, entry: entry.clone(), body: None, remark: None });
+    if let Some(drawn) = without_body(line, step)? {
+        return Ok(drawn);
     }
-    let body = line.source.open(entry).await?;
-    let rendered = shape(line, step, entry, Some(&body), prior.as_ref())?;
+    let body = line.source.open(entry_of(step)?).await?;
+    with_body(line, step, body)
+}
+
+/// Render a step without its body; `None` = the shape needs it.
+pub fn without_body(line: &Pipeline, step: &Step) -> Result<Option<Drawn>> {
+    let entry = entry_of(step)?;
+    let rendered = line.shape.render(&input(line, step, entry, None, prior_of(step)?.as_ref()))?;
+    if rendered == Rendered::NeedBody {
+        return Ok(None);
+    }
+    Ok(Some(Drawn { rendered, entry: entry.clone(), body: None, remark: None }))
+}
+
+pub fn with_body(line: &Pipeline, step: &Step, body: Body) -> Result<Drawn> {
+    let (entry, prior) = (entry_of(step)?, prior_of(step)?);
+    let input = input(line, step, entry, Some(&body), prior.as_ref());
+    let rendered = line.shape.render(&input)?;
     if rendered == Rendered::NeedBody {
         return Err(Error::bug("the shape asked for a body it was given"));
     }
-    let input = Input {
-        entry,
-        identity: &step.identity,
-        body: Some(&body),
-        prior: prior.as_ref(),
-        now: line.clock.now(),
-    };
     let remark = line.shape.remark(&input);
     let entry = Entry { version: body.version.clone(), ..entry.clone() };
     Ok(Drawn { rendered, entry, body: Some(body), remark })
 }
 
-fn shape(
+fn entry_of(step: &Step) -> Result<&Entry> {
+    step.entry.as_ref().ok_or_else(|| Error::bug("a step without an entry cannot be rendered"))
+}
+
+fn prior_of(step: &Step) -> Result<Option<Prior>> {
+    Ok(step.base()?.map(|(_, base)| base.prior(&step.identity)))
+}
+
+fn input<'a>(
     line: &Pipeline,
-    step: &Step,
-    entry: &Entry,
-    body: Option<&Body>,
-    prior: Option<&Prior>,
-) -> Result<Rendered> {
-    let now = line.clock.now();
-    line.shape.render(&Input { entry, identity: &step.identity, body, prior, now })
+    step: &'a Step,
+    entry: &'a Entry,
+    body: Option<&'a Body>,
+    prior: Option<&'a Prior>,
+) -> Input<'a> {
+    Input { entry, identity: &step.identity, body, prior, now: line.clock.now() }
 }

@@ -20,7 +20,9 @@ use crate::state::journal::Change;
 
 /// Older plans are refused: by then nobody remembers what was looked at.
 const AGE_MAX: Duration = Duration::from_secs(24 * 3600);
-const FORMAT: u32 = 1;
+/// What two machines' clocks may differ by.
+const AHEAD_MAX: Duration = Duration::from_secs(5 * 60);
+const FORMAT: u32 = 2;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sealed {
@@ -32,6 +34,12 @@ pub struct Sealed {
     /// Hash of the pipeline's settings.
     pub config: String,
     pub cursors: Cursors,
+    /// Made for this key alone.
+    #[serde(default)]
+    pub only: Option<String>,
+    /// Everything was read, whatever the cursors say.
+    #[serde(default)]
+    pub full: bool,
     /// The store cannot compare and set, or may answer late: what happens between check and write is not seen.
     pub best_effort: bool,
     pub steps: Vec<SealedStep>,
@@ -59,7 +67,13 @@ impl Sealed {
         Ok(Fingerprint::of(&bytes).to_string())
     }
 
-    /// Read a plan file; one that was altered is refused.
+    /// The plan as a file holds it.
+    pub fn to_text(&self) -> Result<String> {
+        let text = serde_json::to_string_pretty(self);
+        text.map_err(|error| Error::bug("writing a sealed plan").caused_by(error))
+    }
+
+    /// Read a plan file; one that was altered, be it by a space, is refused.
     pub fn parse(text: &str) -> Result<Sealed> {
         let refuse = |why: &str| {
             Error::new(Kind::Conflict, format!("the plan is refused: {why}"))
@@ -70,7 +84,7 @@ impl Sealed {
         if sealed.trueup_plan != FORMAT {
             return Err(refuse("another version of trueup made it"));
         }
-        if sealed.hash()? != sealed.seal {
+        if sealed.hash()? != sealed.seal || sealed.to_text()? != text.trim_end_matches(['\r', '\n']) {
             return Err(refuse("the file was altered after it was sealed"));
         }
         Ok(sealed)
@@ -81,6 +95,11 @@ impl Sealed {
         let made: Timestamp =
             self.made.parse().map_err(|_| self.refuse("it does not say when it was made"))?;
         let age = now.as_millisecond().saturating_sub(made.as_millisecond());
+        if i128::from(-age) > AHEAD_MAX.as_millis().cast_signed() {
+            return Err(
+                self.refuse(&format!("it says it was made at {}, and that is yet to come", self.made))
+            );
+        }
         if u128::try_from(age).is_ok_and(|age| age > AGE_MAX.as_millis()) {
             return Err(self.refuse(&format!("it was made at {}, more than 24 hours ago", self.made)));
         }
@@ -158,6 +177,8 @@ impl Pipeline {
             store: self.store.name().to_owned(),
             config: digest.to_owned(),
             cursors,
+            only: ask.only.clone(),
+            full: ask.full,
             best_effort: !(caps.cas && caps.strong_read),
             steps: self.sealed_steps(&mut plan.steps).await?,
             seal: String::new(),
@@ -170,6 +191,7 @@ impl Pipeline {
     /// compares once more, because time passes in between.
     pub async fn run_sealed(&self, sealed: Sealed, ask: Ask, digest: &str) -> Result<Report> {
         sealed.check_age_and_config(digest, self.clock.now())?;
+        let ask = Ask { only: sealed.only.clone(), full: sealed.full, ..ask };
         let now = self.seal(&ask, digest).await?;
         sealed.compare(&now.steps)?;
         self.run(&Ask { sealed: Some(Arc::new(sealed)), ..ask }).await

@@ -1,5 +1,4 @@
-//! A source's events as sightings in order of identity. A sorted source streams; any other is sorted on the way,
-//! in an unnamed temporary database that never needs more memory than its cache.
+//! A source's events as sightings in order of identity. A sorted source streams; any other is sorted on the way.
 
 use std::sync::Arc;
 
@@ -7,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use super::scopes::End;
-use crate::error::{Error, Fault, Result};
+use super::sorter::Sorter;
+use crate::error::{Fault, Result};
 use crate::record::Entry;
 use crate::shape::{Identified, Shape};
 use crate::source::{Event, Events};
@@ -19,6 +19,13 @@ pub struct Sighting {
     pub rank: String,
     pub entry: Entry,
     pub what: What,
+}
+
+impl Sighting {
+    /// What it is sorted by.
+    pub fn place(&self) -> (&str, &str) {
+        (&self.identity, &self.rank)
+    }
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,50 +110,30 @@ fn sighting(shape: &dyn Shape, entry: Entry, what: What) -> Row {
     Row::Sighting(Sighting { identity: identified.identity, rank: identified.rank, entry, what })
 }
 
-/// The sorter's cache: with it a million entries are sorted in well under 150 MB.
-const CACHE_KIB: i64 = 32 * 1024;
 const BATCH: usize = 512;
 
+/// Ends and notes go on at once, sightings when the last one is known.
 fn sort(mut events: Events, shape: &dyn Shape, out: &mpsc::Sender<Result<Vec<Row>>>) -> Result<()> {
-    let broken = |error: rusqlite::Error| Error::bug("sorting a listing").caused_by(error);
-    let spill = rusqlite::Connection::open("").map_err(broken)?;
-    spill
-        .execute_batch(&format!(
-            "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA cache_size=-{CACHE_KIB};
-             CREATE TABLE sighting(identity TEXT, rank TEXT, row BLOB); BEGIN"
-        ))
-        .map_err(broken)?;
-    let mut insert = spill.prepare("INSERT INTO sighting VALUES (?1, ?2, ?3)").map_err(broken)?;
+    let mut sorter = Sorter::default();
     while let Some(batch) = events.blocking_recv() {
-        let mut ends = Vec::new();
+        let mut aside = Vec::new();
         for event in batch {
             match row(shape, event) {
                 None => {}
-                Some(Row::Sighting(seen)) => {
-                    let bytes = postcard::to_stdvec(&seen)
-                        .map_err(|e| Error::bug("encoding a sighting").caused_by(e))?;
-                    insert.execute((&seen.identity, &seen.rank, bytes)).map_err(broken)?;
-                }
-                Some(aside @ (Row::End(..) | Row::Note(_))) => ends.push(aside),
+                Some(Row::Sighting(seen)) => sorter.add(seen)?,
+                Some(other @ (Row::End(..) | Row::Note(_))) => aside.push(other),
             }
         }
-        if !ends.is_empty() && out.blocking_send(Ok(ends)).is_err() {
+        if !aside.is_empty() && out.blocking_send(Ok(aside)).is_err() {
             return Ok(());
         }
     }
-    let mut query =
-        spill.prepare("SELECT row FROM sighting ORDER BY identity, rank, rowid").map_err(broken)?;
-    let mut rows = query.query([]).map_err(broken)?;
     let mut batch = Vec::with_capacity(BATCH);
-    while let Some(row) = rows.next().map_err(broken)? {
-        let bytes = row.get_ref(0).and_then(|value| Ok(value.as_blob()?)).map_err(broken)?;
-        let seen = postcard::from_bytes(bytes)
-            .map_err(|error| Error::bug("decoding a sighting").caused_by(error))?;
+    sorter.finish(|seen| {
         batch.push(Row::Sighting(seen));
-        if batch.len() == BATCH && out.blocking_send(Ok(std::mem::take(&mut batch))).is_err() {
-            return Ok(());
-        }
-    }
+        batch.len() < BATCH || out.blocking_send(Ok(std::mem::take(&mut batch))).is_ok()
+    })?;
+    // A receiver that is gone has had enough.
     drop(out.blocking_send(Ok(batch)));
     Ok(())
 }

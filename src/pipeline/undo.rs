@@ -384,13 +384,22 @@ impl Reverser<'_> {
         Ok(Ready::Write(Box::new(Write { scope: step.scope.clone(), stamp: step.stamp, ..write })))
     }
 
-    /// What the baseline said before the run. A record that moved is back at its old key by now, in a new version.
+    /// What the baseline said before the run, as far as it is true of what is put back.
     async fn known_before(&self, intent: &Intent) -> Result<Option<PriorBase>> {
         let Some(mut known) = intent.prior_base.clone() else { return Ok(None) };
         let key = known.base.key(&intent.identity).to_owned();
         if key != intent.key() && !intent.retire {
+            // A record that moved is back at its old key by now, in a new version.
             let stored = self.line.store.get_one(&key).await?;
             known.base.version = stored.map_or(known.base.version, |stored| stored.version);
+            return Ok(Some(known));
+        }
+        // The run healed what somebody else had done, and that is back now: the source knows nothing of it.
+        let Some(prior) = &intent.prior else { return Ok(None) };
+        let restored = prior.sha256()?;
+        if restored != known.base.bytes_hash() {
+            known.stamp = Fingerprint([0; 32]);
+            known.base = Base { fingerprint: restored, bytes: None, ..known.base };
         }
         Ok(Some(known))
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
+use futures::stream::{self, StreamExt as _};
 use tokio::sync::mpsc;
 
 use crate::error::{Error, Result};
@@ -77,6 +78,12 @@ pub trait Source: Send + Sync {
 
     /// The body of an entry. Called only for what changed, several at a time.
     async fn open(&self, entry: &Entry) -> Result<Body>;
+
+    /// The bodies of several entries, one answer each, in order; no more than `at_once` requests under way.
+    async fn open_all(&self, entries: &[&Entry], at_once: usize) -> Vec<Result<Body>> {
+        let opening: Vec<_> = entries.iter().map(|entry| self.open(entry)).collect();
+        stream::iter(opening).buffered(at_once).collect().await
+    }
 
     /// Requests made so far (listings, bodies and retries), for the report.
     fn requests(&self) -> u64;

@@ -7,11 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use async_trait::async_trait;
+use futures::stream::{self, StreamExt as _};
 
 use super::{Cursors, Event, Sink, Source, Versions};
 use crate::error::{Context, Error, Kind, Result};
 use crate::record::{Body, Entry, Fingerprint, Scope, Version};
-use crate::store::{Listed, PAGE, Page, Query, SharedStore, StoreExt, What};
+use crate::store::{Listed, PAGE, Page, Query, SharedStore, StoreExt, Stored, What};
+
+/// Values asked for in one go: few round trips, and no more in memory than a batch on its way out holds anyway.
+const OPENED_TOGETHER: usize = 1_000;
 
 pub struct FromStore {
     name: String,
@@ -30,6 +34,14 @@ impl FromStore {
             format!("store {} below {prefix}", store.name())
         };
         FromStore { name, store, prefix, requests: AtomicU64::new(0), bare: AtomicBool::new(false) }
+    }
+
+    fn body(&self, entry: &Entry, stored: Option<Stored>) -> Result<Body> {
+        let stored = stored.ok_or_else(|| {
+            let message = format!("{} was removed from {} after it was listed", entry.id, self.store.name());
+            Error::new(Kind::Conflict, message)
+        })?;
+        Ok(Body { version: version_of(stored.fingerprint, stored.version), bytes: stored.value })
     }
 
     async fn page(&self, after: Option<&str>) -> Result<Page> {
@@ -99,11 +111,26 @@ impl Source for FromStore {
     async fn open(&self, entry: &Entry) -> Result<Body> {
         self.requests.fetch_add(1, Ordering::Relaxed);
         let stored = self.store.get_one(&entry.id).await.context(|| format!("reading {}", entry.id))?;
-        let stored = stored.ok_or_else(|| {
-            let message = format!("{} was removed from {} after it was listed", entry.id, self.store.name());
-            Error::new(Kind::Conflict, message)
-        })?;
-        Ok(Body { version: version_of(stored.fingerprint, stored.version), bytes: stored.value })
+        self.body(entry, stored)
+    }
+
+    /// As many as the store gives at a time; where that fails, one by one, so that each has its own answer.
+    async fn open_all(&self, entries: &[&Entry], at_once: usize) -> Vec<Result<Body>> {
+        let mut bodies = Vec::with_capacity(entries.len());
+        for part in entries.chunks(OPENED_TOGETHER) {
+            self.requests.fetch_add(1, Ordering::Relaxed);
+            let keys: Vec<&str> = part.iter().map(|entry| entry.id.as_str()).collect();
+            match self.store.get(&keys).await {
+                Ok(found) => {
+                    bodies.extend(part.iter().zip(found).map(|(entry, found)| self.body(entry, found)))
+                }
+                Err(_) => {
+                    let opening: Vec<_> = part.iter().map(|entry| self.open(entry)).collect();
+                    bodies.extend(stream::iter(opening).buffered(at_once).collect::<Vec<_>>().await);
+                }
+            }
+        }
+        bodies
     }
 
     fn requests(&self) -> u64 {

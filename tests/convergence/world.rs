@@ -1,6 +1,6 @@
 //! One small world from one number: edits at the source, strangers at the store, faults, crashes, restarts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,14 +9,19 @@ use trueup::clock::{Clock, TestClock};
 use trueup::config::{Guard, Limit};
 use trueup::error::Result;
 use trueup::pipeline::Ask;
+use trueup::queue;
 use trueup::record::Fingerprint;
 use trueup::source::store::FromStore;
-use trueup::state::{Report, State, Status};
+use trueup::state::held::Header;
+use trueup::state::{Report, State, Status, keys};
 use trueup::store::faulty::{Faulty, Odds};
-use trueup::store::{Item, SharedStore, StoreExt};
+use trueup::store::folder::Folder;
+use trueup::store::{Access, Item, SharedStore, StoreExt};
 
 use super::seams::{Fuse, Seam, Watched};
 use crate::flow::rig::{NOW, OPEN, Rig, contents, did};
+use crate::support;
+use crate::trust::exports::export_to;
 
 /// Keys the source may have.
 const KEYS: u64 = 24;
@@ -35,6 +40,17 @@ pub struct World {
     page: usize,
     /// What strangers put under names of their own; it must stay.
     strangers: BTreeMap<String, Bytes>,
+    /// What each key ever held, whoever put it there: an undo brings back one of these.
+    lived: BTreeMap<String, BTreeSet<Bytes>>,
+    /// Where every change is exported to.
+    copy: Option<tempfile::TempDir>,
+}
+
+/// What a round asks of the pipeline.
+enum Wish {
+    Sync,
+    Approve(Header),
+    Undo(String),
 }
 
 /// How one run went.
@@ -53,9 +69,12 @@ impl World {
         let (blind, prints) = (below(4) == 0, below(3) > 0);
         let most_deletes = (below(2) == 0).then(|| below(4));
         let page = usize::try_from(1 + below(9)).unwrap();
+        let copy = (below(4) == 0).then(support::temp);
+        rig.then = copy.iter().map(|folder| export_to(folder.path())).collect();
         let (inner, memory) = (rig.target.clone(), rig.memory.clone());
         let watched = Arc::new(Watched { inner, memory, deeds: std::sync::Mutex::default() });
-        World { rig, watched, dice, blind, prints, most_deletes, page, strangers: BTreeMap::new() }
+        let (strangers, lived) = (BTreeMap::new(), BTreeMap::new());
+        World { rig, watched, dice, blind, prints, most_deletes, page, strangers, lived, copy }
     }
 
     fn below(&self, most: u64) -> u64 {
@@ -67,9 +86,30 @@ impl World {
         for _ in 0..3 + self.below(8) {
             self.edit_source().await;
             self.intrude().await;
+            self.remember().await;
             self.round().await;
+            self.remember().await;
         }
         self.come_to_rest().await;
+    }
+
+    async fn remember(&mut self) {
+        for (key, value) in contents(&self.rig.target).await {
+            self.lived.entry(key).or_default().insert(value);
+        }
+    }
+
+    /// A sync, an approval of what is held, or an undo of any run there ever was.
+    async fn wish(&self) -> Wish {
+        if let Some(header) = self.rig.held().await.filter(|_| self.below(2) == 0) {
+            return Wish::Approve(header);
+        }
+        let runs = self.rig.state().await.keys(keys::RUNS).await.unwrap();
+        if runs.is_empty() || self.below(5) > 0 {
+            return Wish::Sync;
+        }
+        let run = &runs[usize::try_from(self.below(runs.len() as u64)).unwrap()];
+        Wish::Undo(keys::below(keys::RUNS, run).to_owned())
     }
 
     async fn edit_source(&self) {
@@ -132,10 +172,10 @@ impl World {
         })
     }
 
-    /// One run, or one approval of what is held, in a process that may die.
+    /// One wish, in a process that may die.
     async fn round(&self) {
         let fuse = Fuse::new((self.below(3) == 0).then(|| i64::try_from(1 + self.below(CALLS)).unwrap()));
-        let held = self.rig.held().await.filter(|_| self.below(2) == 0);
+        let wish = self.wish().await;
         let source = self.seam(self.rig.origin.clone(), &fuse, false, self.odds());
         let before = contents(&self.rig.target).await;
         let run = async {
@@ -145,9 +185,10 @@ impl World {
             line.store = self.seam(self.watched.clone(), &fuse, self.blind, self.odds());
             line.state = State::open(state).await?;
             line.guard = self.guard();
-            match &held {
-                Some(header) => line.approve(header, Ask::plain("approve")).await,
-                None => line.run(&Ask::plain("test")).await,
+            match &wish {
+                Wish::Approve(header) => line.approve(header, Ask::plain("approve")).await,
+                Wish::Sync => line.run(&Ask::plain("test")).await,
+                Wish::Undo(run) => line.undo(run, &Ask::plain("undo"), false).await,
             }
         };
         let ended: Ended = tokio::select! {
@@ -155,9 +196,22 @@ impl World {
             ended = run => of(ended),
             () = fuse.until_blown() => Ended::Crashed,
         };
+        if matches!(wish, Wish::Undo(_)) {
+            self.went_back();
+            return self.told_the_truth(&ended, false).await;
+        }
         let unread = source.failed_lists.load(std::sync::atomic::Ordering::SeqCst) > 0;
-        self.did_no_harm(&before, unread, held.is_some()).await;
-        self.told_the_truth(&ended).await;
+        self.did_no_harm(&before, unread, matches!(wish, Wish::Approve(_))).await;
+        self.told_the_truth(&ended, true).await;
+    }
+
+    /// An undo writes nothing that was not there before, and touches nothing that is a stranger's.
+    fn went_back(&self) {
+        for (key, value) in self.watched.take() {
+            assert!(!self.strangers.contains_key(&key), "{key} is a stranger's");
+            let known = |value| self.lived.get(&key).is_some_and(|values| values.contains(value));
+            assert!(value.as_ref().is_none_or(known), "{key} was never {value:?}");
+        }
     }
 
     fn guard(&self) -> Guard {
@@ -190,12 +244,12 @@ impl World {
         }
     }
 
-    async fn told_the_truth(&self, ended: &Ended) {
+    async fn told_the_truth(&self, ended: &Ended, forward: bool) {
         let Ended::Reported(report) = ended else { return };
         assert_ne!(report.status, Status::Running);
         assert!(report.cause.is_some() || report.counts.add_up(), "{report:#?}");
         assert!(report.counts.held_by.delete == 0 || report.status != Status::Ok);
-        if report.status == Status::Ok {
+        if report.status == Status::Ok && forward {
             self.is_in_step(self.blind).await;
         }
     }
@@ -212,7 +266,11 @@ impl World {
     async fn come_to_rest(mut self) {
         self.rig.adopt = true;
         self.rig.target = self.seam(self.watched.clone(), &Fuse::new(None), self.blind, Odds::default());
-        let report = self.rig.run().await;
+        let mut report = self.rig.run().await;
+        if report.status == Status::Held {
+            // What was undone waits for a word.
+            report = self.rig.approve(&report.plan.unwrap()).await.unwrap();
+        }
         assert_eq!(report.status, Status::Ok, "{report:#?}");
         self.did_no_harm(&BTreeMap::new(), false, true).await;
         self.is_in_step(self.blind).await;
@@ -224,6 +282,15 @@ impl World {
             self.rig.remove(key).await;
         }
         self.rig.in_step().await;
+        self.every_follow_up_is_done().await;
+    }
+
+    async fn every_follow_up_is_done(&self) {
+        let Some(folder) = &self.copy else { return };
+        let waiting = queue::waiting(&self.rig.state().await).await.unwrap();
+        assert!(waiting.is_empty(), "still waiting: {waiting:#?}");
+        let copy: SharedStore = Arc::new(Folder::open(folder.path(), Access::Read).unwrap());
+        assert_eq!(contents(&copy).await, contents(&self.rig.target).await, "the export is as the store");
     }
 }
 

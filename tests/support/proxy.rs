@@ -15,7 +15,7 @@ pub struct Weather {
     pub delay: Duration,
     /// Connections stay open and nothing passes, either way.
     pub half_open: bool,
-    /// What the client sends goes through, what the server answers is lost.
+    /// What the client sends goes through, what the server answers is lost, on this connection for good.
     pub lose_answers: bool,
     /// New connections are closed at once.
     pub refuse: bool,
@@ -61,6 +61,11 @@ impl Proxy {
         self.weather.send_modify(|weather| weather.cuts += 1);
     }
 
+    /// Fair weather; connections stay as they are.
+    pub fn clear_up(&self) {
+        self.weather.send_modify(|weather| *weather = Weather { cuts: weather.cuts, ..Weather::default() });
+    }
+
     pub fn change(&self, change: impl FnOnce(&mut Weather)) {
         self.weather.send_modify(change);
     }
@@ -91,13 +96,16 @@ async fn pass(
     answers: bool,
 ) {
     let mut buffer = vec![0; 64 << 10];
+    // No network loses a part of a connection and delivers what comes after it: once lost, all of it is.
+    let mut lost = false;
     loop {
         let Ok(size @ 1..) = from.read(&mut buffer).await else { return };
         if changes.wait_for(|weather| !weather.half_open).await.is_err() {
             return;
         }
         let weather = *changes.borrow();
-        if answers && weather.lose_answers {
+        lost |= answers && weather.lose_answers;
+        if lost {
             continue;
         }
         if !weather.delay.is_zero() {

@@ -2,11 +2,12 @@
 
 mod audit;
 mod drained;
-mod exports;
+pub mod exports;
 mod hooks;
 mod ownership;
 mod pins;
 mod place;
+mod sealed;
 mod taken;
 mod undo;
 mod why;

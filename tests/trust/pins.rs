@@ -124,3 +124,20 @@ fn the_program_undoes_holds_approves_and_redoes() {
     home.ends(&["sync"], 0);
     home.ends(&["undo", "01K00000000000000000000000"], 1);
 }
+
+/// The baseline took what a stranger had written for the source's own value: the next run said that all was well.
+#[tokio::test]
+async fn an_undone_heal_is_held_like_any_other_undone_change() {
+    let rig = Rig::new();
+    rig.give(&[("edited", "ours"), ("removed", "ours")]).await;
+    rig.run().await;
+    rig.intrude("edited", "theirs").await;
+    rig.remove("removed").await;
+    let healed = rig.ran(0, 2, 0, 0).await;
+    undo(&rig, &healed.id).await;
+    assert_eq!((rig.value("edited").await.as_deref(), rig.value("removed").await), (Some("theirs"), None));
+    let report = rig.run().await;
+    assert_eq!((report.exit_code(), report.counts.held, report.writes), (4, 2, 0), "{report:#?}");
+    assert_eq!(rig.approve(&report.plan.unwrap()).await.unwrap().status, Status::Ok);
+    rig.in_step().await;
+}

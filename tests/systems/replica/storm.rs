@@ -159,8 +159,8 @@ impl Storm {
 
     /// Fair weather: everything queued is decided, everything that happened is mirrored.
     async fn calm(&mut self) -> Result<(), String> {
-        self.to_etcd.change(|weather| *weather = Default::default());
-        self.to_postgres.change(|weather| *weather = Default::default());
+        self.to_etcd.clear_up();
+        self.to_postgres.clear_up();
         self.to_etcd.cut();
         self.to_postgres.cut();
         let last = self.stage.put("last", "end").await;
@@ -171,10 +171,26 @@ impl Storm {
         let pending = "select count(*) > 0 from etcd_wal where status = 'pending'";
         for unrest in [pending, seen.as_str(), missing] {
             if !eventually(async || self.stage.try_sql(unrest).await.as_deref() == Ok("f")).await {
-                return Err(format!("still true: {unrest}"));
+                return Err(format!("still true: {unrest}\n{}", self.state_of_things().await));
             }
         }
         Ok(())
+    }
+}
+
+impl Storm {
+    /// What a person would look at first.
+    async fn state_of_things(&self) -> String {
+        let mut said = String::new();
+        for question in [
+            "select row_to_json(s)::text from etcd_sync_state s",
+            "select coalesce(json_agg(w)::text, '') from etcd_wal w where status = 'applied' and not exists (
+               select 1 from etcd e where e.key = w.key and e.revision = w.result_revision)",
+        ] {
+            let answer = self.stage.try_sql(question).await;
+            said.push_str(&format!("{question}: {answer:?}\n"));
+        }
+        said + &self.stage.etcd.ctl(&["get", "--prefix", &self.stage.prefix, "-w", "json"])
     }
 }
 
