@@ -59,8 +59,9 @@ impl Workspace {
             let found =
                 self.shelf.store.list(Query { after: after.as_deref(), ..Query::keys(&prefix) }).await?;
             after = found.items.last().map(|line| line.key.clone());
-            let lines = found.items.into_iter().map(|line| (line.key, line.version)).collect();
-            removed += self.shelf.remove(lines).await?;
+            // An edit that came in between went to a row that is to go: it goes with it.
+            removed +=
+                self.shelf.remove_anyway(found.items.into_iter().map(|line| line.key).collect()).await?;
             if !found.more {
                 return Ok(Cleared { page: page.to_owned(), removed });
             }

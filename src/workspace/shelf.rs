@@ -203,12 +203,19 @@ impl Shelf {
 
     /// Remove these keys unless they changed since they were listed. How many went.
     pub async fn remove(&self, lines: Vec<(String, Version)>) -> Result<usize> {
+        let items = lines.into_iter().map(|(key, seen)| Item::delete(key).expecting(Expect::Exactly(seen)));
+        self.delete(items.collect()).await
+    }
+
+    /// Remove these keys, whatever they hold by now. How many went.
+    pub async fn remove_anyway(&self, keys: Vec<String>) -> Result<usize> {
+        self.delete(keys.into_iter().map(Item::delete).collect()).await
+    }
+
+    async fn delete(&self, items: Vec<Item>) -> Result<usize> {
         let mut removed = 0;
-        for chunk in lines.chunks(self.store.caps().bulk_max.max(1)) {
-            let delete = |(key, version): &(String, Version)| {
-                Item::delete(key).expecting(Expect::Exactly(version.clone()))
-            };
-            for outcome in self.store.write(chunk.iter().map(delete).collect(), Mode::Each).await? {
+        for chunk in items.chunks(self.store.caps().bulk_max.max(1)) {
+            for outcome in self.store.write(chunk.to_vec(), Mode::Each).await? {
                 removed += usize::from(matches!(outcome?, Outcome::Applied(_)));
             }
         }
