@@ -1,7 +1,7 @@
 //! The text layer of a PDF, page by page.
 //!
-//! Lines of a paragraph are joined again; what a hyphen cut at a line's end is left as it is, because only a dictionary
-//! could tell. A file that asks for a password is refused.
+//! Lines stay lines: in Markdown they are one paragraph all the same, and what a hyphen cut at a line's end only a
+//! dictionary could join. A file that asks for a password is refused.
 
 use super::broken;
 use crate::error::Result;
@@ -20,18 +20,11 @@ pub fn markdown(bytes: &[u8]) -> Result<String> {
         broken(if encrypted { "the PDF is protected by a password" } else { "the PDF is damaged" })
             .caused_by(error.to_string())
     })?;
-    let pages: Vec<String> = pages.iter().map(|page| paragraphs(page)).collect();
+    let pages: Vec<String> = pages.iter().map(|page| trimmed(page)).collect();
     Ok(pages.join("\n\n"))
 }
 
-/// Blocks of lines as paragraphs.
-fn paragraphs(page: &str) -> String {
-    let mut out = String::with_capacity(page.len());
-    for line in page.lines().map(str::trim) {
-        if !line.is_empty() {
-            out.push_str(line);
-        }
-        out.push('\n');
-    }
-    out
+/// Blanks at the beginning of a line are where it stood on the page; Markdown would take them for code.
+fn trimmed(page: &str) -> String {
+    page.lines().map(str::trim).collect::<Vec<_>>().join("\n")
 }
