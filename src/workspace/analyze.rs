@@ -127,8 +127,7 @@ impl Workspace {
                 }
                 Err(error) => return Err(error),
             };
-            notes.say(Activity::Analyzing).await?;
-            for new in compare(llm, &agreement, &policy).await? {
+            for new in compare(llm, &agreement, &policy, notes).await? {
                 if known.insert(finding(&new.title, &new.description)) {
                     let issue = self.new_issue(new)?;
                     self.store_issue(era, page, &issue).await?;
@@ -184,7 +183,7 @@ impl Workspace {
     }
 }
 
-async fn compare(llm: &Llm, agreement: &Body, policy: &Document) -> Result<Vec<NewIssue>> {
+async fn compare(llm: &Llm, agreement: &Body, policy: &Document, notes: &Notes) -> Result<Vec<NewIssue>> {
     let mut found = Vec::new();
     for piece in translate::pieces(&policy.content, PIECE_CHARS) {
         let material = json!({
@@ -192,6 +191,7 @@ async fn compare(llm: &Llm, agreement: &Body, policy: &Document) -> Result<Vec<N
             "policy": { "source": policy.source, "title": policy.title, "content": piece },
         })
         .to_string();
+        notes.say(Activity::Analyzing).await?;
         let question = Question { name: "issues", schema: schema(), task: TASK, material: &material };
         let answer: Answer = llm.ask(&question).await?;
         if answer.issues.len() > FINDINGS_MAX {

@@ -279,9 +279,8 @@ impl Workspace {
             if let Some(document) = kept {
                 return Ok(document);
             }
-            asked.notes.say(Activity::Translating).await?;
             let now = self.pages.now(self.shelf.clock.as_ref());
-            let (title, content) = super::translate::translate(llm, original, language).await?;
+            let (title, content) = super::translate::translate(llm, original, language, asked.notes).await?;
             let document = Document {
                 original: false,
                 language,

@@ -6,6 +6,7 @@ use serde_json::json;
 use super::documents::Document;
 use super::language::Language;
 use super::llm::{Llm, Question};
+use super::{Activity, Notes};
 use crate::error::{Error, Kind, Result};
 
 /// Characters translated at once: a few pages, which every model answers without losing the thread.
@@ -18,7 +19,12 @@ struct Answer {
 }
 
 /// Title and content in the language asked for.
-pub async fn translate(llm: &Llm, original: &Document, into: Language) -> Result<(String, String)> {
+pub async fn translate(
+    llm: &Llm,
+    original: &Document,
+    into: Language,
+    notes: &Notes,
+) -> Result<(String, String)> {
     let task = format!(
         "Translate the document from {} into {}. Keep its Markdown structure, numbering, names and figures; \
          leave nothing out and add nothing. Answer with the translated title and content.",
@@ -28,6 +34,8 @@ pub async fn translate(llm: &Llm, original: &Document, into: Language) -> Result
     let mut title = None;
     let mut contents = Vec::new();
     for piece in pieces(&original.content, PIECE_CHARS) {
+        // Each piece renews the lease of the job it is part of.
+        notes.say(Activity::Translating).await?;
         let answer = ask(llm, &task, &original.title, piece).await?;
         title.get_or_insert(answer.title);
         contents.push(answer.content);
