@@ -207,10 +207,7 @@ impl Workspace {
     pub async fn jobs(&self) -> Result<Vec<Job>> {
         let mut jobs = Vec::new();
         for (_, held) in self.shelf.all::<Row>("job:").await? {
-            match self.aged(held).await? {
-                Some(held) => jobs.push(held.what.job),
-                None => continue,
-            }
+            jobs.extend(self.aged(held).await?.map(|held| held.what.job));
         }
         Ok(jobs)
     }

@@ -67,6 +67,7 @@ fn reference(name: &quick_xml::events::BytesRef<'_>) -> String {
 }
 
 #[derive(Default)]
+#[allow(clippy::struct_excessive_bools)] // independent marks of the text, not states of one thing
 struct Writer {
     out: String,
     paragraph: String,
