@@ -20,6 +20,9 @@ pub struct Audit {
     /// Compare the values of one key in N only; of the others, the store's version
     #[arg(long, value_name = "N", default_value_t = 1)]
     sample: u64,
+    /// Ask the store at most N times a second, so that others are served meanwhile
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    rate: Option<u32>,
 }
 
 #[derive(Serialize)]
@@ -36,7 +39,11 @@ impl Audit {
         for spec in desk.chosen(&config, &self.pipelines)? {
             let line = desk.open(spec, &memory, access).await?;
             let repair = self.repair.then(|| desk.ask("repair"));
-            audits.push(line.audit(Budget { one_in: self.sample.max(1) }, repair).await?);
+            let budget = Budget {
+                one_in: self.sample.max(1),
+                requests_per_second: self.rate.map(|rate| usize::try_from(rate).unwrap_or(usize::MAX)),
+            };
+            audits.push(line.audit(budget, repair).await?);
         }
         let code = gravest(audits.iter().map(|audit| if audit.is_clean() { 0 } else { 3 }));
         let audits = Audits { audits };
