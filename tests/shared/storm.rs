@@ -7,14 +7,17 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use trueup::clock::{SharedClock, SystemClock, TestClock};
+use trueup::state::{Report, keys};
 
 use super::processes::{Fleet, fill};
 use super::{Server, fresh_prefix, fresh_state};
 use crate::support;
 
 const RECORDS: usize = 1_500;
-const STORM: Duration = Duration::from_secs(20);
-const CHANGED: usize = 500;
+const STORM: Duration = Duration::from_secs(28);
+/// Records that change once, a few at a time, while the storm lasts: there is always work to be killed in.
+const CHANGED: usize = 1_000;
+const ROUNDS: usize = 40;
 
 /// One machine: sync, over and over; about every second one is killed on the way.
 async fn machine(fleet: &Fleet, chance: SharedClock, clock: SharedClock) -> (u32, u32) {
@@ -25,13 +28,13 @@ async fn machine(fleet: &Fleet, chance: SharedClock, clock: SharedClock) -> (u32
         drop((child.stdout.take(), child.stderr.take()));
         runs += 1;
         let doomed = chance.random() % 2 == 0;
-        let patience = clock.elapsed_ms() + if doomed { 200 + chance.random() % 4_000 } else { 25_000 };
+        let patience = clock.elapsed_ms() + if doomed { 50 + chance.random() % 1_500 } else { 25_000 };
         while child.try_wait().unwrap().is_none() {
             if clock.elapsed_ms() > patience {
                 child.kill().unwrap();
                 kills += 1;
             }
-            clock.sleep(Duration::from_millis(50)).await;
+            clock.sleep(Duration::from_millis(10)).await;
         }
     }
     (runs, kills)
@@ -56,13 +59,16 @@ async fn storm(server: Server) {
     let seed = real.random();
     println!("storm on {server:?}: seed {seed}");
     let copies = fresh_prefix().await;
-    let then = format!("then = [{{ export = \"{copies}\" }}]\n");
+    let then = format!("batch = 3\nthen = [{{ export = \"{copies}\" }}]\n");
     let fleet = Fleet::new(&fresh_state(server).await, &then).await;
     fill(&fleet.home.path("origin.db"), RECORDS, |number| format!("one {number}")).await;
     let chance = |number| -> SharedClock { TestClock::at("2026-01-01T00:00:00Z", seed ^ number) };
     let change = async {
-        real.sleep(STORM / 2).await;
-        fill(&fleet.home.path("origin.db"), CHANGED, |number| format!("two {number}")).await;
+        for round in 1..=ROUNDS {
+            real.sleep(STORM / 50).await;
+            let so_far = CHANGED * round / ROUNDS;
+            fill(&fleet.home.path("origin.db"), so_far, |number| format!("two {number}")).await;
+        }
     };
     let (one, two, three, ()) = tokio::join!(
         machine(&fleet, chance(1), real.clone()),
@@ -71,7 +77,6 @@ async fn storm(server: Server) {
         change,
     );
     println!("runs and kills: {one:?} {two:?} {three:?}");
-    assert!(one.1 + two.1 + three.1 > 2, "some were killed");
     // Two passes: what the last killed one left, then its follow-ups.
     for _ in 0..2 {
         let end = || fleet.home.run(&["sync", "--json"]);
@@ -90,6 +95,10 @@ async fn storm(server: Server) {
         }
     }
     at_rest(&fleet).await;
+    let runs = fleet.look().await.read_all::<Report>(keys::RUNS).await.unwrap();
+    let cut = runs.iter().filter(|(_, run)| run.interrupted).count();
+    println!("{} runs, {cut} of them killed on the way (seed {seed})", runs.len());
+    assert!(cut > 0, "some were killed at work (seed {seed})");
 }
 
 fn target_of(fleet: &Fleet) -> String {
