@@ -11,6 +11,7 @@ use serde_json::json;
 use crate::error::{Error, Fault, Kind};
 use crate::operations::{self, NotStarted, Plans, Runs};
 use crate::pipeline::Ask;
+use crate::pipeline::audit::Budget;
 use crate::schedule::{Rhythm, overview, pauses, slots};
 use crate::server::House;
 use crate::server::answer::{self, Answer, Asked, Named, No};
@@ -93,7 +94,7 @@ pub async fn audit(State(house): State<Arc<House>>, Named(name): Named<String>, 
     let audits = house.work(move || async move {
         let spec = shared.pipeline(&name)?;
         let ask = || repair.then(|| shared.ask("repair"));
-        operations::audit(&[spec], &shared.memory, 1, ask).await
+        operations::audit(&[spec], &shared.memory, Budget::default(), ask).await
     });
     let audits = audits.await?;
     for run in audits.audits.iter().filter_map(|audit| audit.run.as_ref()) {
