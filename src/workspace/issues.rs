@@ -177,7 +177,7 @@ impl Workspace {
         let title = new.title.trim();
         if title.is_empty() || title.chars().count() > TITLE_CHARS_MAX {
             let message = format!("an issue needs a title of at most {TITLE_CHARS_MAX} characters");
-            return Err(Error::new(Kind::Invalid, message).remedy_is("Give it a shorter `--title`."));
+            return Err(Error::new(Kind::Invalid, message).remedy_is("Say in one line what is wrong."));
         }
         for passage in &new.description {
             match passage {

@@ -234,7 +234,7 @@ impl Pages for Folder {
         self.blocking(|folder| {
             let pages = fs::read_dir(&folder.root).map_err(|error| folder.rootless(error))?;
             let pages = pages.flatten().filter(|entry| entry.path().is_dir()).count();
-            Ok(vec![format!("{pages} pages")])
+            Ok(vec![if pages == 1 { "1 page".to_owned() } else { format!("{pages} pages") }])
         })
         .await
     }

@@ -162,3 +162,14 @@ fn pages_that_are_gone_are_purged_on_the_way() {
     assert!(later.out.contains("policy.md"), "{}", later.out);
     assert!(!home.keys("sqlite:w.db").contains(&"berta:policy:policy.md".to_owned()));
 }
+
+#[test]
+fn the_demo_tells_of_it_and_says_that_its_model_is_a_stand_in() {
+    let home = Home::new("");
+    let told = home.run(&["demo"]).ends(0);
+    for said in ["STAND-IN", "$ trueup page analyze anna", "Policies changed since the page was analysed."] {
+        assert!(told.out.contains(said), "nothing about {said} in:\n{}", told.out);
+    }
+    let steps = home.run(&["demo", "--json"]).ends(0).json();
+    assert!(steps["demo"].as_array().unwrap().iter().any(|step| step["command"] == "page analyze anna"));
+}
