@@ -9,6 +9,7 @@ use super::doors::Doors;
 use super::events::Events;
 use super::meters::Meters;
 use super::pace::Pace;
+use super::workspaces::Rooms;
 use crate::clock::SharedClock;
 use crate::config::{self, Config};
 use crate::error::{Error, Fault, Kind, Result};
@@ -35,6 +36,7 @@ pub struct House {
     pub doors: Doors,
     pub pace: Pace,
     pub seats: Arc<Semaphore>,
+    pub rooms: Rooms,
     /// Asks runs to end after what is in flight.
     stop: Stop,
     stopping: watch::Sender<bool>,
@@ -65,6 +67,7 @@ impl House {
             doors: Doors::new(token, address, clock.as_ref()),
             pace: Pace::new(clock.clone()),
             seats: Arc::new(Semaphore::new(RUNS_AT_ONCE)),
+            rooms: Rooms::default(),
             stop: Stop::default(),
             stopping: watch::Sender::new(false),
             in_flight: watch::Sender::new(0),

@@ -1,7 +1,7 @@
 //! `trueup serve`: one process that runs what is due and shows what is true.
 //!
-//! `house` is what everything in it shares; `timetable`, `workers` and `standing` are the loops that run pipelines,
-//! follow-up work and replicas; `doors` decides who may ask, `api` answers, `events` tells what is going on, `meters`
+//! `house` is what everything in it shares; `timetable`, `workers`, `standing` and `workspaces` are the loops that run
+//! pipelines, follow-up work, replicas and jobs; `doors` decides who may ask, `api` answers, `events` tells what is going on, `meters`
 //! counts. `listen` is the wire. Nothing here decides anything about data: that is asked of `operations`.
 
 use std::net::SocketAddr;
@@ -29,6 +29,7 @@ mod pace;
 mod standing;
 mod timetable;
 mod workers;
+mod workspaces;
 
 pub use house::House;
 
@@ -85,6 +86,7 @@ impl Server {
             tokio::spawn(timetable::keep(house.clone(), self.agenda)),
             tokio::spawn(workers::keep(house.clone())),
             tokio::spawn(standing::keep(house.clone())),
+            tokio::spawn(workspaces::keep(house.clone())),
         ];
         tracing::info!(address = %self.address, "serving");
         listen::serve(self.listener, api::router(&house), house.stopping()).await;

@@ -10,3 +10,4 @@ pub mod rig;
 mod signals;
 mod simulated;
 mod slots;
+mod workspaces;

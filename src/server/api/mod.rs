@@ -19,6 +19,7 @@ mod pipelines;
 mod replicas;
 mod runs;
 mod stores;
+mod workspaces;
 
 /// Who may ask for a route, and how long it may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,6 +77,16 @@ const fn act(
 ) -> Route {
     let (method, access) = ("post", Access::Act);
     Route { method, path, access, summary, asks: &[], takes: None, status: 200, answers, handler }
+}
+
+/// A look that makes trueup ask others, and remember what they said.
+const fn asking(
+    path: &'static str,
+    summary: &'static str,
+    answers: &'static str,
+    handler: fn() -> MethodRouter<Arc<House>>,
+) -> Route {
+    Route { access: Access::Act, ..read(path, summary, answers, handler) }
 }
 
 impl Route {
@@ -180,6 +191,66 @@ pub const ROUTES: &[Route] = &[
         post(replicas::resolve)
     })
     .takes("Winner"),
+    read("/api/workspaces", "The workspaces of the config", "Workspaces", || get(workspaces::all)),
+    asking("/api/workspaces/{workspace}/pages/{page}/policies", "Its policies", "Policies", || {
+        get(workspaces::policies)
+    }),
+    asking("/api/workspaces/{workspace}/pages/{page}/policies/{source}", "A policy", "Document", || {
+        get(workspaces::policy)
+    })
+    .asks(&[may(
+        "language",
+        "string",
+        "de, en, es, fr, it, pt, ro, fi or sv; left out: as it was written",
+    )]),
+    read("/api/workspaces/{workspace}/pages/{page}/issues", "The issues of a page", "Issues", || {
+        get(workspaces::issues)
+    }),
+    Route {
+        status: 201,
+        ..act("/api/workspaces/{workspace}/pages/{page}/issues", "Make an issue", "Issue", || {
+            post(workspaces::create)
+        })
+    }
+    .takes("NewIssue"),
+    read("/api/workspaces/{workspace}/pages/{page}/issues/{id}", "One issue", "Issue", || {
+        get(workspaces::issue)
+    }),
+    act("/api/workspaces/{workspace}/pages/{page}/issues/{id}/classify", "Set its severity", "Issue", || {
+        post(workspaces::classify)
+    })
+    .takes("Classified"),
+    act(
+        "/api/workspaces/{workspace}/pages/{page}/issues/{id}/annotate",
+        "Replace its notes",
+        "Issue",
+        || post(workspaces::annotate),
+    )
+    .takes("Annotated"),
+    act("/api/workspaces/{workspace}/pages/{page}/issues/{id}/resolve", "It is dealt with", "Issue", || {
+        post(workspaces::resolve)
+    }),
+    act(
+        "/api/workspaces/{workspace}/pages/{page}/issues/{id}/reopen",
+        "It is not, after all",
+        "Issue",
+        || post(workspaces::reopen),
+    ),
+    Route {
+        status: 202,
+        ..act("/api/workspaces/{workspace}/pages/{page}/analyze", "Analyse the page, as a job", "Job", || {
+            post(workspaces::analyze)
+        })
+    },
+    act("/api/workspaces/{workspace}/pages/{page}/clear", "Remove all kept of a page", "Object", || {
+        post(workspaces::clear)
+    }),
+    act("/api/workspaces/{workspace}/purge", "Remove what is kept of pages that are gone", "Object", || {
+        post(workspaces::purge)
+    })
+    .takes("PurgeAsked"),
+    read("/api/workspaces/{workspace}/jobs", "Work in the background", "Jobs", || get(workspaces::jobs)),
+    read("/api/workspaces/{workspace}/jobs/{id}", "How a job is getting on", "Job", || get(workspaces::job)),
     read("/api/openapi.json", "This description", "Object", || get(openapi::show)),
     read("/api/events", "What is going on, as server-sent events", "Events", || get(live::events)),
 ];

@@ -91,8 +91,9 @@ fn in_path(name: &str) -> Value {
 fn in_query(param: &Param) -> Value {
     let schema = match (param.kind, param.needed) {
         ("integer", _) => json!({ "type": "integer", "minimum": 1, "maximum": super::LIMIT_MAX }),
-        (kind, true) => json!({ "type": kind, "minLength": 1 }),
-        (kind, false) => json!({ "type": kind }),
+        ("string", true) => json!({ "type": "string", "minLength": 1 }),
+        ("Language", _) => json!({ "$ref": "#/components/schemas/Language" }),
+        (kind, _) => json!({ "type": kind }),
     };
     json!({
         "name": param.name, "in": "query", "required": param.needed, "description": param.about, "schema": schema,
