@@ -1,16 +1,23 @@
 //! What is due, running, failing, held, at a glance.
 
+use std::time::Duration;
+
+use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::Rhythm;
 use super::pauses::Pause;
+use super::slots::Memo;
 use crate::clock::rfc3339_ms;
 use crate::config::{self, Config};
 use crate::error::{Error, Result};
 use crate::pipeline::open::Memory;
 use crate::state::{Report, State, Status, decode, keys};
 use crate::store::Stored;
+
+/// A slot that has not begun so long after its time is late: beyond any jitter, and a restart.
+const LATE_AFTER: Duration = Duration::from_secs(120);
 
 #[derive(Debug, Clone, Serialize)]
 pub struct Overview {
@@ -36,6 +43,11 @@ pub struct One {
     /// Since when a person has paused it.
     pub paused: Option<String>,
     pub plan: Option<String>,
+    /// The slot that should have been run by now.
+    #[serde(skip)]
+    pub late: Option<String>,
+    #[serde(skip)]
+    pub report: Option<Report>,
 }
 
 pub async fn all(config: &Config, memory: &Memory) -> Result<Overview> {
@@ -47,7 +59,7 @@ pub async fn one(spec: &config::Pipeline, memory: &Memory) -> Result<One> {
     look(&[spec], memory).await?.pop().ok_or_else(|| Error::bug("a pipeline vanished"))
 }
 
-/// All at once: three questions to the state, however many pipelines there are.
+/// All at once: four questions to the state, however many pipelines there are.
 async fn look(specs: &[&config::Pipeline], memory: &Memory) -> Result<Vec<One>> {
     let state = &memory.state;
     let lasts: Vec<Option<String>> =
@@ -56,10 +68,13 @@ async fn look(specs: &[&config::Pipeline], memory: &Memory) -> Result<Vec<One>> 
     let mut reports = read_many::<Report>(state, runs).await?.into_iter();
     let paused: Vec<Option<Pause>> =
         read_many(state, specs.iter().map(|spec| keys::pause(&spec.name))).await?;
+    let memos: Vec<Option<Memo>> = read_many(state, specs.iter().map(|spec| keys::slot(&spec.name))).await?;
     let mut all = Vec::with_capacity(specs.len());
-    for ((spec, last), paused) in specs.iter().zip(lasts).zip(paused) {
+    for (((spec, last), paused), memo) in specs.iter().zip(lasts).zip(paused).zip(memos) {
         let report = if last.is_some() { reports.next().flatten() } else { None };
-        all.push(put_together(spec, memory, last, report, paused)?);
+        let mut one = put_together(spec, memory, last, report, paused)?;
+        one.late = late(spec, memory, &one, memo)?;
+        all.push(one);
     }
     Ok(all)
 }
@@ -106,8 +121,20 @@ fn put_together(
         tz: spec.tz.clone(),
         next: next(spec, memory)?.filter(|_| spec.enabled && paused.is_none()),
         paused: paused.map(|pause| pause.since),
-        plan: report.and_then(|report| report.plan).filter(|_| counts.held > 0),
+        plan: report.as_ref().and_then(|report| report.plan.clone()).filter(|_| counts.held > 0),
+        late: None,
+        report,
     })
+}
+
+fn late(spec: &config::Pipeline, memory: &Memory, one: &One, memo: Option<Memo>) -> Result<Option<String>> {
+    if one.running || one.paused.is_some() || !spec.enabled {
+        return Ok(None);
+    }
+    let due = memo.zip(Rhythm::of(spec)?).and_then(|(memo, rhythm)| memo.due(&rhythm));
+    let now = memory.clock.now();
+    let is_late = |due: &Timestamp| due.checked_add(LATE_AFTER).is_ok_and(|until| until < now);
+    Ok(due.filter(is_late).map(rfc3339_ms))
 }
 
 fn next(spec: &config::Pipeline, memory: &Memory) -> Result<Option<String>> {

@@ -21,13 +21,23 @@ pub const BEAT: Duration = Duration::from_secs(2);
 pub const STALE: Duration = Duration::from_secs(6);
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Memo {
+pub(super) struct Memo {
     rhythm: String,
     slot: Timestamp,
     /// When it was claimed, and when its runner was last heard of.
     claimed: String,
     at: String,
     finished: bool,
+}
+
+impl Memo {
+    /// The slot that is to be run next, or should have been.
+    pub(super) fn due(&self, rhythm: &Rhythm) -> Option<Timestamp> {
+        if self.rhythm != rhythm.name() {
+            return None;
+        }
+        if self.finished { rhythm.next(self.slot) } else { Some(self.slot) }
+    }
 }
 
 /// A slot that is ours to run.

@@ -2,7 +2,7 @@
 //!
 //! `house` is what everything in it shares; `timetable`, `workers` and `standing` are the loops that run pipelines,
 //! follow-up work and replicas; `doors` decides who may ask, `api` answers, `events` tells what is going on, `meters`
-//! counts. `listen` is the wire. Nothing here decides anything about data: that is asked of `operations`.
+//! counts, `pages` is what people look at. `listen` is the wire. Nothing here decides anything about data: that is asked of `operations`.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,6 +26,7 @@ mod house;
 mod listen;
 mod meters;
 mod pace;
+pub mod pages;
 mod standing;
 mod timetable;
 mod workers;
