@@ -65,7 +65,6 @@ pub fn set() -> Home {
     }
     home.run(&["sync", "policies", "notices", "minutes", "--now", "2026-03-09T16:00:00Z"]).ends(0);
     std::fs::remove_dir_all(home.path("notices")).unwrap();
-    home.run(&["sync", "notices", "--now", "2026-03-12T06:00:00Z"]).ends(1);
     // A follow-up that is given up, then thirty policies gone at once.
     home.write("broken", "");
     write(&home, policy(35, "Everybody <should> read this."));
@@ -77,6 +76,7 @@ pub fn set() -> Home {
         home.remove(&format!("policies/regulation-{number:02}.md"));
     }
     home.run(&["sync", "policies", "--now", "2026-03-11T16:00:04Z"]);
+    home.run(&["sync", "notices", "--now", "2026-03-12T06:00:00Z"]).ends(1);
     write(&home, policy(36, "Nobody may change this."));
     home.write("policies/regulation-40.md", "# Regulation 40\n");
     home

@@ -38,7 +38,7 @@ impl Tone {
     }
 }
 
-/// What a pipeline is counted as: the gravest of what is said about it.
+/// What may be said about a pipeline, the gravest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     Failing,

@@ -62,7 +62,7 @@ impl<'p> Leaf<'p> {
         html! {
             (DOCTYPE)
             html lang="en" {
-                (head(self.title))
+                (head(self.title, true))
                 body data-now=(rfc3339_ms(now)) data-pipeline=[self.pipeline] data-live[self.live] {
                     a.skip href="#main" { "Skip to content" }
                     (top(self.at))
@@ -75,7 +75,7 @@ impl<'p> Leaf<'p> {
     }
 }
 
-fn head(title: &str) -> Markup {
+fn head(title: &str, script: bool) -> Markup {
     let edition = EDITION.as_str();
     html! {
         head {
@@ -84,7 +84,7 @@ fn head(title: &str) -> Markup {
             title { (title) " · trueup" }
             link rel="icon" href="/assets/icon.svg" type="image/svg+xml";
             link rel="stylesheet" href={ "/assets/style.css?" (edition) };
-            script src={ "/assets/script.js?" (edition) } defer {}
+            @if script { script src={ "/assets/script.js?" (edition) } defer {} }
         }
     }
 }
@@ -146,7 +146,7 @@ fn asking() -> Markup {
 pub fn plain(status: StatusCode, title: &str, body: Markup) -> Response {
     let page = html! {
         (DOCTYPE)
-        html lang="en" { (head(title)) body { main #main { (body) } } }
+        html lang="en" { (head(title, false)) body { main #main { (body) } } }
     };
     respond(status, &page)
 }

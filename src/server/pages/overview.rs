@@ -40,6 +40,10 @@ impl Row {
     fn class(&self) -> Class {
         self.marks.first().map_or(Class::True, |mark| mark.class)
     }
+
+    fn is(&self, class: Class) -> bool {
+        self.marks.iter().any(|mark| mark.class == class)
+    }
 }
 
 pub async fn show(State(house): State<Shared>, Asked(which): Asked<Which>) -> Result<Response, No> {
@@ -49,11 +53,14 @@ pub async fn show(State(house): State<Shared>, Asked(which): Asked<Which>) -> Re
     let mut rows = rows(&house, &dead).await?;
     let mut tally: BTreeMap<Class, u64> = BTreeMap::new();
     for row in &rows {
-        *tally.entry(row.class()).or_default() += 1;
+        // One that is failing and holds something is in both counts.
+        for class in CLASSES.into_iter().filter(|class| row.is(*class)) {
+            *tally.entry(class).or_default() += 1;
+        }
     }
     let total = rows.len();
     let shown = CLASSES.into_iter().find(|class| Some(class.name()) == which.show.as_deref());
-    rows.retain(|row| shown.is_none_or(|class| row.class() == class));
+    rows.retain(|row| shown.is_none_or(|class| row.is(class)));
     rows.sort_by(|a, b| a.class().cmp(&b.class()).then_with(|| a.one.pipeline.cmp(&b.one.pipeline)));
     let page = which.page.unwrap_or(1).clamp(1, rows.len().div_ceil(ROWS).max(1));
     let body = html! {
@@ -117,7 +124,7 @@ fn tiles(tally: &BTreeMap<Class, u64>, shown: Option<Class>, queue: &Depth, dead
                     }
                 }
             }
-            li { a.tile.zero[queue.total() == 0] href="/queue" { b { (queue.shown()) } span { "in the queue" } } }
+            li { a.tile.zero[queue.total() == 0] href="/queue" { b { (queue.shown()) } span { "queued" } } }
             li {
                 a class={ "tile " (if dead.total() == 0 { "zero" } else { "bad" }) } href="/queue#dead" {
                     b { (dead.shown()) } span { "dead letters" }

@@ -41,7 +41,7 @@ pub async fn show(State(house): State<Shared>, Named(name): Named<String>) -> Re
             @if let Some(trouble) = &trouble { (not_started(&trouble.fault, &trouble.at, now)) }
             @if let Some(report) = &one.report { (errors(report, now)) }
             @if dead > 0 {
-                p.card.note.bad { span.in { (many(dead, "dead letter")) " in " a href="/queue#dead" { "the queue" } "." } }
+                div.card.note.bad { div.in { (many(dead, "dead letter")) " in " a href="/queue#dead" { "the queue" } "." } }
             }
         }
         div #progress.live.gone { progress {} span.muted {} }
@@ -266,7 +266,7 @@ fn history(runs: &[Report], now: Timestamp) -> Markup {
                     table.cards {
                         thead { tr {
                             th { "Run" } th { "Ended" } th { "By" } th { "Changes" } th.num { "Scanned" } th.num { "Held" }
-                            th.num { "Took" } th { span.muted { "Undo" } }
+                            th.num { "Took" } th.num { "Undo" }
                         } }
                         tbody { @for run in runs { (line(run, runs, now)) } }
                     }

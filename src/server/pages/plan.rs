@@ -15,6 +15,8 @@ use crate::server::answer::{Named, No};
 
 /// Updates shown one by one.
 const UPDATES: usize = 100;
+/// So few diffs are shown at once; more are opened one by one.
+const OPEN: usize = 5;
 /// Lines of one diff: enough to judge by.
 const LINES: usize = 400;
 
@@ -89,7 +91,7 @@ fn updates(all: &[Update]) -> Markup {
     let rest = all.len().saturating_sub(UPDATES) as u64;
     html! {
         @for update in all.iter().take(UPDATES) {
-            details {
+            details open[all.len() <= OPEN] {
                 summary { code { (update.key) } " " small { "changed: " (update.why) } }
                 @match &update.diff { Some(diff) => (lines(diff)), None => p.muted { "There is no diff to show." } }
             }
