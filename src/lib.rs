@@ -4,7 +4,7 @@
 //! **then** follow-up work, **when** it is due. Lower modules never use higher ones:
 //!
 //! `record error retry clock secret tls` < `http etcd postgres` < `config` < `source shape store` < `state` < `queue`
-//! < `pipeline` < `registry replica schedule` < `operations` < `server cli`
+//! < `pipeline` < `registry replica workspace schedule` < `operations` < `server cli`
 
 pub mod cli;
 pub mod clock;
@@ -28,3 +28,4 @@ pub mod source;
 pub mod state;
 pub mod store;
 pub mod tls;
+pub mod workspace;

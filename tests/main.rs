@@ -12,6 +12,7 @@ mod convergence;
 mod faults;
 mod flow;
 mod server;
+mod shared;
 mod support;
 mod systems;
 mod trust;

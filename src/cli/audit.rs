@@ -6,7 +6,7 @@ use super::desk::Desk;
 use super::output::{Color, Output};
 use crate::error::Result;
 use crate::operations;
-use crate::pipeline::audit::Audit as Found;
+use crate::pipeline::audit::{Audit as Found, Budget};
 use crate::state::report::gravest;
 use crate::store::Access;
 
@@ -20,6 +20,9 @@ pub struct Audit {
     /// Compare the values of one key in N only; of the others, the store's version
     #[arg(long, value_name = "N", default_value_t = 1)]
     sample: u64,
+    /// Ask the store at most N times a second, so that others are served meanwhile
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    rate: Option<u32>,
 }
 
 impl Audit {
@@ -29,7 +32,9 @@ impl Audit {
         let memory = desk.memory(&config, access).await?;
         let chosen = operations::chosen(&config, &self.pipelines)?;
         let repair = || self.repair.then(|| desk.ask("repair"));
-        let audits = operations::audit(&chosen, &memory, self.sample, repair).await?;
+        let requests_per_second = self.rate.map(|rate| usize::try_from(rate).unwrap_or(usize::MAX));
+        let budget = Budget { one_in: self.sample.max(1), requests_per_second };
+        let audits = operations::audit(&chosen, &memory, budget, repair).await?;
         let code = gravest(audits.audits.iter().map(|audit| if audit.is_clean() { 0 } else { 3 }));
         desk.out.result(&audits, || audits.audits.iter().map(|audit| text(&desk.out, audit)).collect());
         Ok(code)

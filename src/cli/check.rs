@@ -9,6 +9,7 @@ use crate::pipeline::Pipeline;
 use crate::pipeline::open::Memory;
 use crate::state::report::gravest;
 use crate::store::Access;
+use crate::workspace::Workspace;
 
 #[derive(Serialize)]
 struct Checks {
@@ -54,6 +55,9 @@ pub async fn run(desk: &Desk) -> Result<u8> {
             checks.extend(pipeline(desk, spec, memory).await);
         }
     }
+    for spec in config.workspaces.values() {
+        checks.extend(workspace(desk, spec).await);
+    }
     let code = gravest(checks.iter().map(|check| check.code));
     let checks = Checks { checks };
     desk.out.result(&checks, || text(desk, &checks));
@@ -73,6 +77,24 @@ async fn pipeline(desk: &Desk, spec: &crate::config::Pipeline, memory: &Memory) 
             Check::of(format!("{} into", spec.name), spec.into.name.clone(), line.store.check().await),
         ],
     }
+}
+
+/// The pages, the store, and the model if there is one.
+async fn workspace(desk: &Desk, spec: &crate::config::Workspace) -> Vec<Check> {
+    let name = &spec.name;
+    let workspace = match Workspace::open(spec, Access::Read, desk.clock.clone()).await {
+        Ok(workspace) => workspace,
+        Err(error) => return vec![Check::of(name.clone(), spec.into.name.clone(), Err(error))],
+    };
+    let pages = &workspace.pages;
+    let mut checks = vec![
+        Check::of(format!("{name} pages"), pages.name().to_owned(), pages.check().await),
+        Check::of(format!("{name} into"), spec.into.name.clone(), workspace.shelf.store.check().await),
+    ];
+    if let Some(llm) = &workspace.llm {
+        checks.push(Check::of(format!("{name} llm"), llm.name(), llm.check().await));
+    }
+    checks
 }
 
 fn text(desk: &Desk, checks: &Checks) -> String {

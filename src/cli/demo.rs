@@ -10,12 +10,14 @@ use super::desk::Desk;
 use super::output::{Color, Output};
 use super::serve::Serve;
 use super::sync::Sync;
-use super::{dead, decide, plan, queue, undo, why};
+use super::{dead, decide, page, plan, queue, undo, why};
 use crate::error::{Error, Result, from_io};
 use crate::pipeline::open::Memory;
 use crate::server;
 use crate::state::{Report, keys};
 use crate::store::Access;
+
+mod workspace;
 
 const CONFIG: &str = r#"# What `trueup demo` runs: a folder of policies, kept in an embedded store and exported to a folder of objects.
 [stores]
@@ -109,6 +111,7 @@ impl Story<'_> {
         self.say("And every key can be explained.");
         self.step("why regulation-07.md", 0, Step::Why("regulation-07.md")).await?;
         self.dead_letters().await?;
+        self.workspace().await?;
         self.say("That is all: `trueup init` writes a config to start from.");
         Ok(())
     }
@@ -208,6 +211,7 @@ enum Step {
     Work,
     Dead,
     Retry,
+    Page(page::Verb),
 }
 
 impl Step {
@@ -226,6 +230,7 @@ impl Step {
             Step::Why(key) => why::Why { key: key.to_owned() }.run(desk).await,
             Step::Work => queue::Queue::work().run(desk).await,
             Step::Dead => dead::Dead::ls().run(desk).await,
+            Step::Page(verb) => Box::pin(page::Page::of(verb).run(desk)).await,
             Step::Retry => dead::Dead::retry_all().run(desk).await,
         }
     }

@@ -35,10 +35,11 @@ impl Init {
         }
         let written = serde_json::json!({ "written": path, "recipe": self.recipe });
         desk.out.result(&written, || {
-            format!(
-                "Wrote {}. Next: `trueup plan` shows what it would do, `trueup sync` does it.",
-                path.display()
-            )
+            let next = match self.recipe.as_str() {
+                "workspace" => "`trueup page policies welcome` lists the policies of a first page.",
+                _ => "`trueup plan` shows what it would do, `trueup sync` does it.",
+            };
+            format!("Wrote {}. Next: {next}", path.display())
         });
         Ok(0)
     }

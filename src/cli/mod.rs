@@ -21,6 +21,7 @@ mod init;
 mod kv;
 mod log;
 mod output;
+mod page;
 mod plan;
 mod queue;
 mod replica;
@@ -104,6 +105,8 @@ enum Command {
     Dead(dead::Dead),
     /// Keep an etcd prefix and PostgreSQL in step, both ways
     Replica(replica::Replica),
+    /// Policies, issues and jobs of a workspace's pages
+    Page(page::Page),
     /// What is due, running, failing, held
     Status,
     /// The history of runs, newest first
@@ -126,6 +129,7 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
+    quiet_readers();
     let global = &cli.global;
     let out = Output::new(global.json, global.quiet && !global.verbose, global.no_color);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
@@ -142,6 +146,16 @@ pub fn main() -> ExitCode {
     // Blocking readers of a source that was given up on must not hold the program back.
     runtime.shutdown_background();
     ExitCode::from(code)
+}
+
+/// A panic inside a library that reads documents is caught and told as that document's error; it is not printed too.
+fn quiet_readers() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        if !crate::workspace::extract::is_reading() {
+            usual(info);
+        }
+    }));
 }
 
 async fn run(cli: Cli, out: Output) -> Result<u8> {
@@ -162,6 +176,7 @@ async fn run(cli: Cli, out: Output) -> Result<u8> {
         Command::Queue(args) => args.run(&desk).await,
         Command::Dead(args) => args.run(&desk).await,
         Command::Replica(args) => Box::pin(args.run(&desk)).await,
+        Command::Page(args) => Box::pin(args.run(&desk)).await,
         Command::Status => status::run(&desk).await,
         Command::Runs(args) => args.run(&desk).await,
         Command::State(args) => args.run(&desk).await,

@@ -36,6 +36,9 @@ fn text(out: &Output, overview: &Overview) -> String {
     }
     let mut text = table(&rows);
     for one in &overview.pipelines {
+        if let Some(holder) = &one.holder {
+            text.push_str(&format!("{} is run by {holder}\n", one.pipeline));
+        }
         if let Some(plan) = &one.plan {
             let hint = format!("{} is waiting for you: `trueup held`, `trueup approve {plan}`", one.pipeline);
             text.push_str(&format!("{}\n", out.paint(Color::Yellow, &hint)));

@@ -27,24 +27,26 @@ fn writers(written: &Written) -> impl Iterator<Item = Writer<'_>> {
     all.map(move |(store, span)| Writer { written, store, spot: Spot::of(store), span })
 }
 
+const STATE_FORMS: &str = "expected sqlite:PATH, postgres://… or etcd://HOST:PORT/PREFIX/";
+
 /// The state needs conditional writes and atomic batches.
 pub fn state_can_hold(state: &StoreSpec, span: &Span, problems: &Problems<'_>) {
     match state.place {
-        Place::Sqlite(_) => {}
-        Place::Etcd(_) | Place::Postgres(_) => problems.add_with(
-            span,
-            format!(
-                "state in {} {}: runs on several machines need leases",
-                state.name,
-                super::unbuilt::NOT_YET
-            ),
-            ["expected sqlite:PATH".to_owned()],
-        ),
+        Place::Sqlite(_) | Place::Postgres(_) => {}
+        Place::Etcd(_) => {
+            if matches!(Spot::of(state), Spot::Objects { prefix, .. } if prefix.is_empty()) {
+                problems.add_with(
+                    span,
+                    "the state needs a prefix of its own in etcd",
+                    ["expected etcd://HOST:PORT/PREFIX/".to_owned()],
+                );
+            }
+        }
         Place::Memory | Place::Folder(_) | Place::S3 { .. } | Place::Cloudflare { .. } | Place::Tables(_) => {
             problems.add_with(
                 span,
                 format!("the state cannot live in {}: it needs conditional and atomic writes", state.name),
-                ["expected sqlite:PATH".to_owned()],
+                [STATE_FORMS.to_owned()],
             )
         }
     }

@@ -32,11 +32,13 @@ mod source;
 mod store;
 mod unbuilt;
 pub mod values;
+mod workspace;
 
 pub use article::{ArticleSpec, KeyTemplate, Named, OnEdit, Retention};
 pub use git::{GitSpec, GithubSpec, Selection};
 pub use locate::suggestion;
 pub use model::*;
+pub use overlap::{STATE_TABLE, TABLE};
 pub use rest::{
     AnswerVersion, Auth, CONCURRENCY as REST_CONCURRENCY, ColumnKind, ColumnSpec, JsonPath, Pagination, Part,
     ResourceSpec, RestSpec, Size, TableSpec,
@@ -57,11 +59,11 @@ pub const FILE: &str = "trueup.toml";
 /// No config written by a person is larger; a larger file is something else.
 const BYTES_MAX: u64 = 4 << 20;
 
-const TOP_KEYS: Keys = &["state", "stores", "pipelines", "replicas"];
+const TOP_KEYS: Keys = &["state", "stores", "pipelines", "replicas", "workspaces"];
 const STATE_KEYS: Keys = &["store"];
 
 /// Every table and the keys it knows, for the test that holds the documentation to them.
-pub const KEYS: [(&str, &[&str]); 31] = [
+pub const KEYS: [(&str, &[&str]); 35] = [
     ("top", TOP_KEYS),
     ("state", STATE_KEYS),
     ("store s3", store::S3_KEYS),
@@ -93,6 +95,10 @@ pub const KEYS: [(&str, &[&str]); 31] = [
     ("store server", store::SERVER_KEYS),
     ("store cloudflare", store::CLOUDFLARE_KEYS),
     ("replica", replica::KEYS),
+    ("workspace", workspace::KEYS),
+    ("workspace folder", workspace::FOLDER_KEYS),
+    ("workspace confluence", workspace::CONFLUENCE_KEYS),
+    ("workspace llm", workspace::LLM_KEYS),
 ];
 
 impl Config {
@@ -158,8 +164,10 @@ fn read(problems: &Problems<'_>, file: &Path, env: &dyn Fn(&str) -> Option<Strin
         }
     }
     let replicas = top.take("replicas").map(|field| replica::all(&field, &at)).unwrap_or_default();
+    let workspaces =
+        top.take("workspaces").map(|field| workspace::all(&field, &stores, &at)).unwrap_or_default();
     let state = state?;
-    let spot = overlap::Spot::of(&state);
+    let spot = overlap::Spot::of_state(&state);
     check::state_can_hold(&state, state_field.span(), problems);
     if let Some(field) = top.take("stores") {
         for (name, spec) in stores.iter().filter(|(name, _)| state_field.as_text() != Some(name)) {
@@ -170,14 +178,17 @@ fn read(problems: &Problems<'_>, file: &Path, env: &dyn Fn(&str) -> Option<Strin
     // Checks between parts make sense only when each part does.
     if problems.none() {
         check::pipelines(&written, &spot, problems);
+        let into =
+            |written: &pipeline::Written| (written.pipeline.name.clone(), written.pipeline.into.clone());
+        workspace::apart(&workspaces, &spot, &written.iter().map(into).collect::<Vec<_>>(), problems);
     }
     let pipelines = written.into_iter().map(|written| {
         let mut pipeline = written.pipeline;
         pipeline.digest = digest::of(&pipeline, &base);
         (pipeline.name.clone(), pipeline)
     });
-    let pipelines = pipelines.collect();
-    Some(Config { file: file.to_owned(), state, stores, pipelines, replicas, base })
+    let (pipelines, workspaces) = (pipelines.collect(), workspace::named(workspaces));
+    Some(Config { file: file.to_owned(), state, stores, pipelines, replicas, workspaces, base })
 }
 
 fn state_field<'n>(top: &Reader<'n>) -> Option<Field<'n>> {

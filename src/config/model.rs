@@ -22,6 +22,51 @@ pub struct Config {
     pub stores: BTreeMap<String, StoreSpec>,
     pub pipelines: BTreeMap<String, Pipeline>,
     pub replicas: BTreeMap<String, Replica>,
+    pub workspaces: BTreeMap<String, Workspace>,
+}
+
+/// Pages, what is made of their policies, and where it is kept.
+#[derive(Debug, Clone)]
+pub struct Workspace {
+    pub name: String,
+    pub pages: PagesSpec,
+    pub into: StoreSpec,
+    pub llm: Option<LlmSpec>,
+    pub purge_every: Duration,
+    pub reanalyze: Reanalyze,
+}
+
+#[derive(Debug, Clone)]
+pub enum PagesSpec {
+    Folder(PathBuf),
+    Confluence(ConfluenceSpec),
+}
+
+#[derive(Debug, Clone)]
+pub struct ConfluenceSpec {
+    /// Up to `/wiki`.
+    pub url: String,
+    /// With a user the token is a password; without, it is shown as it is.
+    pub user: Option<String>,
+    pub token: Option<SecretRef>,
+    pub timeout: Duration,
+}
+
+/// A model behind an OpenAI-compatible API.
+#[derive(Debug, Clone)]
+pub struct LlmSpec {
+    pub url: Address,
+    pub model: String,
+    pub token: Option<SecretRef>,
+}
+
+/// What becomes of a page whose policies changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reanalyze {
+    /// It is marked, and analysed again.
+    Auto,
+    /// It is marked.
+    Mark,
 }
 
 /// An etcd prefix and a PostgreSQL database kept in step, both ways.

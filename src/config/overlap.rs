@@ -6,6 +6,10 @@ use std::path::{Component, Path, PathBuf};
 
 use super::model::{Database, Place, StoreSpec};
 
+/// The table of a key-value store whose URL names none, and that of a state.
+pub const TABLE: &str = "trueup_kv";
+pub const STATE_TABLE: &str = "trueup_state";
+
 /// A place as it is compared. Made once per store: following links asks the file system.
 #[derive(Debug)]
 pub enum Spot {
@@ -29,7 +33,7 @@ impl Spot {
             Place::Sqlite(file) | Place::Tables(Database::Sqlite(file)) => Spot::File(true_path(file)),
             Place::Folder(folder) => Spot::folder(folder),
             Place::Etcd(url) => Spot::etcd(url.expose()),
-            Place::Postgres(url) => Spot::Database(super::redact::url(url.expose())),
+            Place::Postgres(url) => Spot::postgres(url.expose(), TABLE),
             Place::Tables(Database::Postgres(_)) => Spot::Database(store.name.clone()),
             Place::Cloudflare { account, namespace } => {
                 Spot::Database(format!("cloudflare-kv://{account}/{namespace}"))
@@ -40,6 +44,23 @@ impl Spot {
                 prefix: prefix.clone(),
             },
         }
+    }
+
+    /// The place of the state: in a database it has a table of its own.
+    pub fn of_state(state: &StoreSpec) -> Self {
+        match &state.place {
+            Place::Postgres(url) => Spot::postgres(url.expose(), STATE_TABLE),
+            _ => Spot::of(state),
+        }
+    }
+
+    /// Tables of one database are places of their own.
+    fn postgres(url: &str, table: &str) -> Self {
+        let place = crate::postgres::PostgresPlace::parse(url).ok();
+        let shown =
+            place.as_ref().map_or_else(|| super::redact::url(url), crate::postgres::PostgresPlace::shown);
+        let table = place.and_then(|place| place.table).unwrap_or_else(|| table.to_owned());
+        Spot::Database(format!("{shown}?table={table}"))
     }
 
     /// Prefixes of one etcd meet as prefixes of one bucket do.
@@ -134,6 +155,8 @@ mod tests {
             ("s3://b/p", "s3://c/p", false),
             ("s3://b/p", "s3://b/p?endpoint=http://h", false),
             ("memory:", "memory:", true),
+            ("postgres://u@h/d", "postgres://v@h:5432/d?table=trueup_kv", true),
+            ("postgres://u@h/d", "postgres://u@h/d?table=trueup_state", false),
         ];
         for (one, other, same) in cases {
             let spot = |url| Spot::of(&store_spec(url, None).unwrap());

@@ -7,11 +7,12 @@ use crate::error::{Error, Kind, Result};
 /// What `trueup init` writes when no recipe is named.
 pub const DEFAULT: &str = "files";
 
-const BUILT: [(&str, &str); 4] = [
+const BUILT: [(&str, &str); 5] = [
     ("boards", include_str!("../../recipes/boards.toml")),
     ("files", include_str!("../../recipes/files.toml")),
     ("policies", include_str!("../../recipes/policies.toml")),
     ("stortinget", include_str!("../../recipes/stortinget/trueup.toml")),
+    ("workspace", include_str!("../../recipes/workspace.toml")),
 ];
 
 /// The names of the recipes there are.
@@ -42,7 +43,13 @@ pub fn shipped(path: &str) -> Option<&'static str> {
     APIS.iter().find(|(name, _)| *name == path).map(|(_, text)| *text)
 }
 
+/// A first page for a workspace, under the paths that its config names.
+const PAGES: [(&str, &str); 2] = [
+    ("pages/welcome/page.md", include_str!("../../recipes/workspace/page.md")),
+    ("pages/welcome/supervision.md", include_str!("../../recipes/workspace/supervision.md")),
+];
+
 /// Files that a config names and `trueup init` writes beside it: where, and what is in them.
 pub fn beside(config: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
-    APIS.iter().copied().filter(move |(path, _)| config.contains(path))
+    APIS.iter().chain(&PAGES).copied().filter(move |(path, _)| config.contains(path))
 }

@@ -217,7 +217,7 @@ async fn undone_line(config: &Config, memory: &Memory, run: &str, access: Access
 pub async fn audit(
     specs: &[&config::Pipeline],
     memory: &Memory,
-    one_in: u64,
+    budget: Budget,
     repair: impl Fn() -> Option<Ask>,
 ) -> Result<Audits> {
     let mut audits = Vec::new();
@@ -225,7 +225,7 @@ pub async fn audit(
         let ask = repair();
         let access = if ask.is_some() { Access::Write } else { Access::Read };
         let line = registry::open(spec, memory, access).await?;
-        audits.push(line.audit(Budget { one_in: one_in.max(1) }, ask).await?);
+        audits.push(line.audit(budget, ask).await?);
     }
     Ok(Audits { audits })
 }

@@ -54,7 +54,7 @@ impl<'a, P: Prepare> Applier<'a, P> {
         // A batch's settlement and the next one's intents must fit one atomic write of the state.
         // A record that moves has follow-ups at both its keys.
         let items_each = 5 + 4 * line.then.len();
-        let by_state = line.state.store().caps().atomic_max.saturating_sub(8) / items_each;
+        let by_state = line.state.atomic_max().saturating_sub(8) / items_each;
         let caps = line.store.caps();
         // Where a request is counted against a limit, as much as it takes goes into one.
         let most = if caps.strong_read { BATCH_MAX } else { caps.bulk_max };
@@ -417,7 +417,7 @@ async fn attempt(line: &Pipeline, writes: &[Write], mut open: Vec<usize>) -> Wri
     while !open.is_empty() {
         attempt += 1;
         let items = open.iter().map(|&index| writes[index].item.clone()).collect();
-        let answers = match line.store.write(items, Mode::Each).await {
+        let answers = match send(line, items).await {
             Ok(answers) => answers,
             Err(error) => {
                 let answers = open.iter().map(|_| Err(copy(&error))).collect();
@@ -446,6 +446,12 @@ async fn attempt(line: &Pipeline, writes: &[Write], mut open: Vec<usize>) -> Wri
     let missing = || Err(Error::bug("a store gave no outcome for a write"));
     let outcomes = outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(missing)).collect();
     Written { outcomes, retried: attempt > 1, given_up }
+}
+
+/// Nothing goes out once the lease is lost.
+async fn send(line: &Pipeline, items: Vec<Item>) -> Result<Vec<Result<Outcome>>> {
+    line.state.still_held()?;
+    line.store.write(items, Mode::Each).await
 }
 
 fn patience(line: &Pipeline) -> Patience {

@@ -2,7 +2,8 @@
 //! it repairs, by an ordinary pass that is told where to look.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -15,7 +16,8 @@ use crate::record::Fingerprint;
 use crate::shape::Absent;
 use crate::source::Cursors;
 use crate::state::journal::Change;
-use crate::state::{Base, Report, decode_line, keys};
+use crate::state::{Base, Report, decode, decode_line, keys};
+use crate::store::limited::{Limited, Profile};
 use crate::store::{StoreExt, What};
 
 #[derive(Debug, Default, Serialize)]
@@ -48,11 +50,22 @@ pub struct Drifted {
 /// Drift listed key by key; the counts go on. A list nobody can read helps nobody.
 const LISTED_MAX: usize = 100_000;
 
-/// How much of the store is looked at.
+/// Records looked up together.
+const COMPARED_AT_ONCE: usize = 1_000;
+
+/// How much of the store is looked at, and how fast.
 #[derive(Debug, Clone, Copy)]
 pub struct Budget {
     /// Look at values of one key in this many (1 = all).
     pub one_in: u64,
+    /// Requests to the store per second, so that others are served meanwhile.
+    pub requests_per_second: Option<usize>,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Budget { one_in: 1, requests_per_second: None }
+    }
 }
 
 impl Audit {
@@ -74,15 +87,26 @@ impl Audit {
 impl Pipeline {
     /// Compare, and repair if asked: every class but foreign and unproven, whatever `drift` says.
     pub async fn audit(&self, budget: Budget, repair: Option<Ask>) -> Result<Audit> {
-        let mut found = self.compare(budget).await?;
+        let unhurried = self.unhurried(budget);
+        let mut found = unhurried.compare(budget).await?;
         let Some(ask) = repair.filter(|_| found.audit.needs_repair()) else { return Ok(found.audit) };
         let before = found.audit.repairable();
         let ask = Ask { full: true, heal: std::mem::take(&mut found.broken), ..ask };
         let report = self.healing().run(&ask).await?;
-        let mut after = self.compare(budget).await?.audit;
+        let mut after = unhurried.compare(budget).await?.audit;
         after.repaired = before.saturating_sub(after.repairable());
         after.run = Some(report);
         Ok(after)
+    }
+
+    /// The same pipeline, asking its store no faster than the budget says.
+    fn unhurried(&self, budget: Budget) -> Pipeline {
+        let mut line = self.clone();
+        if let Some(requests_max) = budget.requests_per_second {
+            let profile = Profile { requests_max, window_ms: 1_000, ..Profile::NONE };
+            line.store = Arc::new(Limited::new(line.store, profile, line.clock.clone()));
+        }
+        line
     }
 
     /// The same pipeline, healing whatever its config says.
@@ -135,29 +159,52 @@ impl Pipeline {
         }
     }
 
-    /// Keys sort otherwise than identities: ours are looked up by key.
+    /// Keys sort otherwise than identities: a page of ours at a time is looked up in the store, then a page of the
+    /// store's keys at a time in the state. Neither is ever held whole.
     async fn compare_by_key(&self, budget: Budget, found: &mut Found) -> Result<()> {
-        let mut ours: HashMap<String, (String, Base)> = HashMap::new();
-        let mut lines = Lines::of(self.state.store().clone(), keys::bases(&self.name), What::Values);
-        while let Some(line) = lines.pop().await? {
-            let identity = keys::below(&keys::bases(&self.name), &line.key).to_owned();
-            let base: Base = decode_line(&line)?;
-            ours.insert(base.key(&identity).to_owned(), (identity, base));
-        }
-        let mut theirs = Lines::of(self.store.clone(), "", What::Values);
-        while let Some(stored) = theirs.pop().await? {
-            match ours.remove(&stored.key) {
-                None => found.foreign(&stored.key),
-                Some((identity, base)) => {
-                    let value = stored.value.unwrap_or_default();
-                    found.compare(&identity, &base, &stored.version, &value, budget);
+        let mut ours = Lines::of(self.state.store().clone(), keys::bases(&self.name), What::Values);
+        loop {
+            let page = ours.some(COMPARED_AT_ONCE).await?;
+            if page.is_empty() {
+                break;
+            }
+            let mut known = Vec::with_capacity(page.len());
+            for line in &page {
+                let identity = keys::below(&keys::bases(&self.name), &line.key).to_owned();
+                known.push((identity, decode_line::<Base>(line)?));
+            }
+            let names: Vec<&str> = known.iter().map(|(identity, base)| base.key(identity)).collect();
+            for ((identity, base), stored) in known.iter().zip(self.store.get(&names).await?) {
+                match stored {
+                    None => found.missing(identity, base),
+                    Some(stored) => found.compare(identity, base, &stored.version, &stored.value, budget),
                 }
             }
         }
-        for (identity, base) in ours.into_values() {
-            found.missing(&identity, &base);
+        self.find_foreign(found).await
+    }
+
+    /// Keys of the store that no baseline record is about.
+    async fn find_foreign(&self, found: &mut Found) -> Result<()> {
+        let mut theirs = Lines::of(self.store.clone(), "", What::Keys);
+        loop {
+            let page = theirs.some(COMPARED_AT_ONCE).await?;
+            if page.is_empty() {
+                return Ok(());
+            }
+            let claim = |key: &str| self.shape.claims(key).unwrap_or_else(|| key.to_owned());
+            let claimed: Vec<String> = page.iter().map(|line| claim(&line.key)).collect();
+            let records: Vec<String> =
+                claimed.iter().map(|identity| keys::base(&self.name, identity)).collect();
+            let records: Vec<&str> = records.iter().map(String::as_str).collect();
+            let known = self.state.store().get(&records).await?;
+            for ((line, identity), known) in page.iter().zip(&claimed).zip(known) {
+                let base = known.map(|known| decode::<Base>(identity, &known.value)).transpose()?;
+                if base.is_none_or(|base| base.key(identity) != line.key) {
+                    found.foreign(&line.key);
+                }
+            }
         }
-        Ok(())
     }
 
     /// Source against state: stale (the source moved on), extra (the source has it no more), unproven.
@@ -168,7 +215,7 @@ impl Pipeline {
             drift: Drift { edited: Heal::Report, missing: Heal::Report, extra: Heal::Report },
             ..self.clone()
         };
-        let ask = Ask { stop: Stop::default(), progress: std::sync::Arc::new(Silent), ..Ask::plain("audit") };
+        let ask = Ask { stop: Stop::default(), progress: Arc::new(Silent), ..Ask::plain("audit") };
         let past = super::decide::past(&alone, &ask).await?;
         let mut reading = read::read(&alone, &ask, &Cursors::new(), &past, &mut report).await?;
         for step in reading.steps.read::<Step>()? {

@@ -18,15 +18,21 @@ impl Pipeline {
     /// Drop what is held; it stays dropped until the source's version changes. Foreign keys cannot be rejected away:
     /// they are somebody else's, and stay reported.
     pub async fn reject(&self, header: &Header, ask: &Ask) -> Result<Report> {
-        let _lock = self.locks.acquire(&self.name)?;
-        super::recover::recover(self).await?;
-        let mut report = self.begin(ask.trigger).await?;
-        report.plan = Some(header.plan.clone());
-        if let Err(error) = self.note_rejections(header, &report.id).await {
-            report.fail(&error);
-        }
-        self.close(&mut report, None).await;
-        Ok(report)
+        let lock = self.locks.acquire(&self.name).await?;
+        let line = self.under(&lock);
+        let work = Box::pin(async {
+            super::recover::recover(&line).await?;
+            let mut report = line.begin(ask.trigger).await?;
+            report.plan = Some(header.plan.clone());
+            if let Err(error) = line.note_rejections(header, &report.id).await {
+                report.fail(&error);
+            }
+            line.close(&mut report, None).await;
+            Ok(report)
+        });
+        let outcome = lock.guard(work).await;
+        lock.release().await;
+        outcome
     }
 
     async fn note_rejections(&self, header: &Header, run: &str) -> Result<()> {

@@ -57,6 +57,13 @@ impl Lines {
         Ok(self.page.pop_front())
     }
 
+    /// The next few lines, at most so many; none = the end.
+    pub async fn some(&mut self, most: usize) -> Result<Vec<Listed>> {
+        self.fill().await?;
+        let few = most.min(self.page.len());
+        Ok(self.page.drain(..few).collect())
+    }
+
     /// Skip to `name` and take its line, if the listing has one.
     pub async fn take(&mut self, name: &str) -> Result<Option<Listed>> {
         loop {

@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::clock::{SharedClock, rfc3339_ms};
 use crate::config::{Drift, Guard, Journal};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Fault, Kind, Result};
 use crate::queue;
 use crate::shape::Shape;
 use crate::source::{Cursors, Source, Versions};
 use crate::state::held::HeldItem;
-use crate::state::lock::Locks;
-use crate::state::{Report, State, keys, retention};
-use crate::store::SharedStore;
+use crate::state::lock::{Lock, Locks};
+use crate::state::{Report, State, item, keys, retention};
+use crate::store::{Expect, SharedStore};
 
 mod apply;
 pub mod audit;
@@ -47,6 +47,9 @@ mod sorter;
 mod stock;
 pub mod undo;
 pub mod why;
+
+/// Pipelines that begin at one instant, on as many machines: each lost round means that another began.
+const STARTS_MAX: u32 = 100;
 
 /// A pipeline of the config, with everything opened. Clones share the same source, store and state.
 #[derive(Clone)]
@@ -153,25 +156,55 @@ impl Progress for Silent {
 impl Pipeline {
     /// One pass. An error means that no run was started; whatever happens later is in the report.
     pub async fn run(&self, ask: &Ask) -> Result<Report> {
-        let _lock = self.locks.acquire(&self.name)?;
-        let recovered = recover::recover(self).await?;
-        let mut report = self.begin(ask.trigger).await?;
+        let lock = self.locks.acquire(&self.name).await?;
+        let outcome = Box::pin(self.under(&lock).run_alone(ask, &lock)).await;
+        lock.release().await;
+        outcome
+    }
+
+    async fn run_alone(&self, ask: &Ask, lock: &Lock<'_>) -> Result<Report> {
+        let begin = Box::pin(async { Ok((recover::recover(self).await?, self.begin(ask.trigger).await?)) });
+        let (recovered, mut report) = lock.guard(begin).await?;
         if recovered > 0 {
             report.warn(format!("{recovered} changes of an interrupted run had arrived and were settled"));
         }
-        if let Err(error) = self.pass(ask, &mut report).await {
-            report.fail(&error);
-        }
-        self.follow_up(ask, &mut report).await;
-        self.epilogue(ask, &mut report).await;
         // A look at one key says nothing about the pipeline.
         let notifier = self.notifier.as_ref().filter(|_| ask.only.is_none());
-        self.close(&mut report, notifier).await;
-        if let Some(notifier) = notifier {
-            // What cannot be said now waits in the queue.
-            drop(notifier.deliver(ask.waits).await);
-        }
+        let work = Box::pin(async {
+            if let Err(error) = self.pass(ask, &mut report).await {
+                report.fail(&error);
+            }
+            self.state.still_held()?;
+            self.follow_up(ask, &mut report).await;
+            self.epilogue(ask, &mut report).await;
+            self.close(&mut report, notifier).await;
+            if let Some(notifier) = notifier {
+                // What cannot be said now waits in the queue.
+                drop(notifier.deliver(ask.waits).await);
+            }
+            Ok(())
+        });
+        let outcome = lock.guard(work).await;
+        self.cut_short(outcome, &mut report);
         Ok(report)
+    }
+
+    /// This pipeline for whoever holds the lock: what it writes into the state carries the lock's fence.
+    fn under(&self, lock: &Lock<'_>) -> Pipeline {
+        Pipeline { state: self.state.fenced(lock.fence()), ..self.clone() }
+    }
+
+    /// The lease was lost in the middle: say so. Whoever holds it now finds this run unfinished.
+    fn cut_short(&self, outcome: Result<()>, report: &mut Report) {
+        if let Err(lost) = outcome {
+            report.cause = Some(lost.kind());
+            let fault = Fault::of(&lost);
+            if !report.errors.contains(&fault) {
+                report.error(fault);
+            }
+            report.conclude();
+            report.finished = Some(rfc3339_ms(self.clock.now()));
+        }
     }
 
     async fn pass(&self, ask: &Ask, report: &mut Report) -> Result<()> {
@@ -238,18 +271,27 @@ impl Pipeline {
     }
 
     async fn begin(&self, trigger: &str) -> Result<Report> {
-        let newest: Option<String> = self.state.read(keys::NEWEST_RUN).await?;
-        let chance = u128::from(self.clock.random()) << 64 | u128::from(self.clock.random());
-        let id = retention::run_id_after(newest.as_deref(), self.clock.now(), chance)?;
-        let report = Report::start(id, &self.name, trigger, rfc3339_ms(self.clock.now()));
-        self.state
-            .commit(vec![
-                crate::state::item(keys::run(&report.id), &report)?,
-                crate::state::item(keys::last(&self.name), &report.id)?,
-                crate::state::item(keys::NEWEST_RUN, &report.id)?,
-            ])
-            .await?;
-        Ok(report)
+        for _ in 0..STARTS_MAX {
+            let newest = self.state.read_versioned::<String>(keys::NEWEST_RUN).await?;
+            let (newest, expect) = match newest {
+                Some((run, version)) => (Some(run), Expect::Exactly(version)),
+                None => (None, Expect::Absent),
+            };
+            let chance = u128::from(self.clock.random()) << 64 | u128::from(self.clock.random());
+            let id = retention::run_id_after(newest.as_deref(), self.clock.now(), chance)?;
+            let report = Report::start(id, &self.name, trigger, rfc3339_ms(self.clock.now()));
+            let items = vec![
+                item(keys::run(&report.id), &report)?.expecting(Expect::Absent),
+                item(keys::last(&self.name), &report.id)?,
+                item(keys::NEWEST_RUN, &report.id)?.expecting(expect),
+            ];
+            // Another pipeline that began at the same instant must not get the same id. It may have made the same one:
+            // then the newest run is already so, and only the run itself tells.
+            if self.state.commit_if(items).await? {
+                return Ok(report);
+            }
+        }
+        Err(Error::new(Kind::Throttled, "other pipelines keep starting at the same instant"))
     }
 
     /// End the run. One that cannot be written down is still reported; the next start finds it unfinished.

@@ -25,6 +25,7 @@ use crate::source::rest::Rest;
 use crate::source::rss::Rss;
 use crate::source::store::FromStore;
 use crate::state::State;
+use crate::state::lease::Leases;
 use crate::state::lock::Locks;
 use crate::store::tables::Tables;
 use crate::store::{Access, SharedStore, open};
@@ -42,7 +43,7 @@ pub struct Memory {
 impl Memory {
     pub async fn open(config: &Config, access: Access, clock: SharedClock) -> Result<Self> {
         let opened = async {
-            let store = open::open(&config.state, access, clock.clone()).await?;
+            let store = open::open_state(&config.state, access, clock.clone()).await?;
             match access {
                 Access::Write => State::open(store).await,
                 Access::Read => State::look(store).await,
@@ -51,6 +52,9 @@ impl Memory {
         let state = opened.await.context(|| "opening the state".into())?;
         let locks = match &config.state.place {
             Place::Sqlite(file) => Locks::Folder(file.with_extension("locks")),
+            Place::Etcd(_) | Place::Postgres(_) => {
+                Locks::Leases(leases(config, &state, access, &clock).await?)
+            }
             _ => Locks::in_process(),
         };
         let beside = match &config.state.place {
@@ -59,6 +63,15 @@ impl Memory {
         };
         Ok(Memory { state, locks: Arc::new(locks), clock, copies: beside.join("git") })
     }
+}
+
+/// Renewals have a connection of their own: they must not wait behind a run's writes.
+async fn leases(config: &Config, state: &State, access: Access, clock: &SharedClock) -> Result<Leases> {
+    let store = match access {
+        Access::Write => open::open_state(&config.state, access, clock.clone()).await?,
+        Access::Read => state.store().clone(),
+    };
+    Ok(Leases::new(store, clock.clone()))
 }
 
 impl Pipeline {

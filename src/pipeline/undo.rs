@@ -72,17 +72,23 @@ struct Plan {
 impl Pipeline {
     /// Reverse a run. `approved` = a person has seen what the guard would hold.
     pub async fn undo(&self, run: &str, ask: &Ask, approved: bool) -> Result<Report> {
-        let _lock = self.locks.acquire(&self.name)?;
-        recover::recover(self).await?;
-        let done = self.undoable(run).await?;
-        let mut report = self.begin(ask.trigger).await?;
-        report.undoes = Some(run.to_owned());
-        if let Err(error) = self.reverse(&done, ask, approved, &mut report).await {
-            report.fail(&error);
-        }
-        self.follow_up(ask, &mut report).await;
-        self.close(&mut report, None).await;
-        Ok(report)
+        let lock = self.locks.acquire(&self.name).await?;
+        let line = self.under(&lock);
+        let work = Box::pin(async {
+            recover::recover(&line).await?;
+            let done = line.undoable(run).await?;
+            let mut report = line.begin(ask.trigger).await?;
+            report.undoes = Some(run.to_owned());
+            if let Err(error) = line.reverse(&done, ask, approved, &mut report).await {
+                report.fail(&error);
+            }
+            line.follow_up(ask, &mut report).await;
+            line.close(&mut report, None).await;
+            Ok(report)
+        });
+        let outcome = lock.guard(work).await;
+        lock.release().await;
+        outcome
     }
 
     /// What undoing a run would do. Writes nothing.

@@ -1,6 +1,7 @@
 //! A worker: claims tasks, has their effects done, settles them. Any number may work at once; each task has one
 //! claimant at a time, and a claimant that died is noticed.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use crate::clock::{SharedClock, rfc3339_ms};
 use crate::error::{Fault, Result};
 use crate::retry::{Patience, backoff_ms};
 use crate::shape::Shape;
+use crate::state::lease::{Standing, WORKER};
 use crate::state::lock::Locks;
 use crate::state::{State, decode_line, item, keys};
 use crate::store::{Expect, Item, Mode, Outcome, Query, SharedStore, What};
@@ -70,24 +72,38 @@ impl Worker {
         if self.then.is_empty() {
             return Ok(summary);
         }
-        let me = format!("worker-{:016x}", self.clock.random());
-        let lock = self.locks.acquire(&me)?;
-        let mut outcome = Ok(());
-        for then in &self.then {
-            if matches!(then.effect, super::Effect::Outside) {
-                continue;
-            }
-            outcome = self.drain(then, patient, &me, &mut summary).await;
-            if outcome.is_err() {
-                break;
-            }
-        }
-        drop(lock);
-        self.locks.forget(&me);
+        let me = format!("{WORKER}{:016x}", self.clock.random());
+        let lock = self.locks.acquire(&me).await?;
+        let outcome = lock.guard(Box::pin(self.rounds(patient, &me, &mut summary))).await;
+        lock.release().await;
+        self.locks.forget(&me).await;
         outcome.map(|()| summary)
     }
 
-    async fn drain(&self, then: &FollowUp, patient: bool, me: &str, summary: &mut Summary) -> Result<()> {
+    async fn rounds(&self, patient: bool, me: &str, summary: &mut Summary) -> Result<()> {
+        for then in self.then.iter().filter(|then| !matches!(then.effect, super::Effect::Outside)) {
+            let unsure = self.drain(then, patient, me, summary).await?;
+            if unsure.is_empty() {
+                continue;
+            }
+            // Somebody's claims are in the way, and it is not known yet whether that somebody lives.
+            let names: Vec<&str> = unsure.iter().map(String::as_str).collect();
+            if self.locks.watch(&names).await?.contains(&Standing::Gone) {
+                self.drain(then, patient, me, summary).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Attempt what is free. Returns the claimants of which nobody knows yet whether they are there.
+    async fn drain(
+        &self,
+        then: &FollowUp,
+        patient: bool,
+        me: &str,
+        summary: &mut Summary,
+    ) -> Result<HashSet<String>> {
+        let mut unsure = HashSet::new();
         let prefix = keys::queue(&self.pipeline, &then.name);
         let effects = Effects::new(self, then);
         let mut after: Option<String> = None;
@@ -97,29 +113,51 @@ impl Worker {
             let page = self.state.store().list(query).await?;
             after = page.items.last().map(|line| line.key.clone());
             let mut open = Vec::new();
-            for line in &page.items {
-                let task: Task = decode_line(line)?;
-                if self.is_free(&task) && (!patient || task.is_due(self.clock.now())) {
+            let tasks = page.items.iter().map(decode_line::<Task>).collect::<Result<Vec<_>>>()?;
+            let claimants = self.claimants(&tasks).await?;
+            for (line, task) in page.items.iter().zip(tasks) {
+                let standing = task.claim.as_ref().and_then(|claim| claimants.get(&claim.owner)).copied();
+                if standing == Some(Standing::Unsure) {
+                    unsure.extend(task.claim.as_ref().map(|claim| claim.owner.clone()));
+                }
+                if self.is_free(&task, standing) && (!patient || task.is_due(self.clock.now())) {
                     let identity = keys::below(&prefix, &line.key).to_owned();
                     open.push(Claimed { identity, task, expect: Expect::Exactly(line.version.clone()) });
                 }
             }
             let claimed = self.claim(then, open, me).await?;
             let results = effects.perform(&claimed.iter().map(|one| &one.task).collect::<Vec<_>>()).await;
-            if self.settle(then, claimed, results, summary).await? || !page.more {
-                return Ok(());
+            if self.settle(then, claimed, results, summary).await? {
+                return Ok(HashSet::new());
+            }
+            if !page.more {
+                return Ok(unsure);
             }
         }
     }
 
-    /// Nobody has it, or whoever had it is dead or out of time.
-    fn is_free(&self, task: &Task) -> bool {
+    /// The workers that have claimed some of these.
+    async fn claimants(&self, tasks: &[Task]) -> Result<HashMap<String, Standing>> {
+        let owners = tasks.iter().filter_map(|task| task.claim.as_ref()).map(|claim| claim.owner.as_str());
+        let workers: HashSet<&str> = owners.filter(|owner| owner.starts_with(WORKER)).collect();
+        if workers.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let workers: Vec<&str> = workers.into_iter().collect();
+        let standing = self.locks.standing(&workers).await?;
+        Ok(workers.into_iter().map(str::to_owned).zip(standing).collect())
+    }
+
+    /// Nobody has it, or whoever had it is dead or out of time. Of a worker on another machine the clock says nothing:
+    /// what counts is whether it still shows signs of life.
+    fn is_free(&self, task: &Task, standing: Option<Standing>) -> bool {
         let Some(claim) = &task.claim else { return true };
         let expired = claim.until.parse::<Timestamp>().is_ok_and(|until| until <= self.clock.now());
-        expired
-            || (claim.owner.starts_with("worker-")
-                && self.locks.are_local()
-                && !self.locks.is_taken(&claim.owner))
+        match standing {
+            Some(Standing::Gone) => true,
+            Some(_) if !self.locks.are_local() => false,
+            _ => expired,
+        }
     }
 
     async fn claim(&self, then: &FollowUp, open: Vec<Claimed>, me: &str) -> Result<Vec<Claimed>> {

@@ -31,12 +31,13 @@ pub(super) struct Memo {
 }
 
 impl Memo {
-    /// The slot that is to be run next, or should have been.
-    pub(super) fn due(&self, rhythm: &Rhythm) -> Option<Timestamp> {
-        if self.rhythm != rhythm.name() {
-            return None;
+    /// The slot that should have been run by now; `edge` is the last one of the rhythm that should have.
+    pub(super) fn late(&self, rhythm: &Rhythm, edge: Option<Timestamp>) -> Option<Timestamp> {
+        let edge = edge.filter(|_| self.rhythm == rhythm.name())?;
+        match self.finished {
+            true => (self.slot < edge).then(|| rhythm.next(self.slot)).flatten(),
+            false => (self.slot <= edge).then_some(self.slot),
         }
-        if self.finished { rhythm.next(self.slot) } else { Some(self.slot) }
     }
 }
 
@@ -104,7 +105,7 @@ impl Slots {
         };
         let claimed: Timestamp = memo.at.parse().unwrap_or(Timestamp::UNIX_EPOCH);
         let fresh = claimed.checked_add(STALE).is_ok_and(|until| until > self.clock.now());
-        if fresh || locks.is_taken(pipeline) {
+        if fresh || locks.is_taken(pipeline).await {
             return Ok(None);
         }
         let slot = memo.slot;

@@ -137,6 +137,8 @@ mod tests {
     use super::*;
     use crate::clock::TestClock;
 
+    type Given<'g> = &'g [(&'static str, &'g str)];
+
     fn doors(token: Option<&str>) -> Doors {
         let clock = TestClock::at("2026-01-01T00:00:00Z", 1);
         Doors::new(token.map(Secret::new), "127.0.0.1:8787".parse().unwrap(), clock.as_ref())
@@ -153,7 +155,6 @@ mod tests {
     fn without_a_token_pages_of_other_sites_are_refused() {
         let doors = doors(None);
         let host = ("host", "127.0.0.1:8787");
-        type Given<'g> = &'g [(&'static str, &'g str)];
         let cases: [(Given<'_>, Result<(), No>); 11] = [
             (&[host], Ok(())),
             (&[("host", "localhost:1")], Ok(())),

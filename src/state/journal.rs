@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{Base, State, keys};
 use crate::error::{Error, Fault, Kind, Result};
 use crate::record::{Fingerprint, Version};
-use crate::store::{Item, StoreExt};
+use crate::store::{Item, StoreExt, What};
 
 /// Larger prior values are kept once, by content hash: the journal record stays small enough to read whole.
 pub const INLINE_MAX: usize = 4_096;
@@ -71,11 +71,17 @@ impl PriorValue {
             PriorValue::Base64(text) => return decoded(text),
             PriorValue::Blob(hash) => hash,
         };
-        let stored = state.store().get_one(&keys::blob(pipeline, run, &hash.to_string())).await?;
-        stored.map(|stored| stored.value).ok_or_else(|| {
-            Error::new(Kind::NotFound, format!("the prior value {} is no longer kept", hash.short()))
-                .remedy_is("Raise `journal = { keep, max }` to keep prior values longer.")
-        })
+        let key = keys::blob(pipeline, run, &hash.to_string());
+        if let Some(stored) = state.store().get_one(&key).await? {
+            return Ok(stored.value);
+        }
+        let parts = state.store().list_all(&format!("{key}/"), What::Values).await?;
+        let whole: Vec<u8> = parts.iter().flat_map(|part| part.value.iter().flatten().copied()).collect();
+        if Fingerprint::of(&whole) == *hash {
+            return Ok(Bytes::from(whole));
+        }
+        Err(Error::new(Kind::NotFound, format!("the prior value {} is no longer kept", hash.short()))
+            .remedy_is("Raise `journal = { keep, max }` to keep prior values longer."))
     }
 }
 

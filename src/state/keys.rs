@@ -195,6 +195,23 @@ pub fn pause(pipeline: &str) -> String {
     format!("pause/{pipeline}")
 }
 
+/// Who runs a pipeline, or works on its queue, where the state is shared: changed again and again by its holder.
+pub const LEASES: &str = "lease/";
+
+pub fn lease(name: &str) -> String {
+    format!("lease/{name}")
+}
+
+/// How often a lease was acquired; changed by nothing else.
+pub fn fence(name: &str) -> String {
+    format!("fence/{name}")
+}
+
+/// A part of a value that is too large for the store.
+pub fn part(key: &str, number: usize) -> String {
+    format!("{key}/{number:05}")
+}
+
 /// The part of a key below its prefix.
 pub fn below<'a>(prefix: &str, key: &'a str) -> &'a str {
     key.strip_prefix(prefix).unwrap_or(key)

@@ -1,26 +1,37 @@
 //! Single flight: one run per pipeline. Beside an embedded state it is an OS file lock, free the moment its process
-//! dies; there is no lease to wait out.
+//! dies; on a state that machines share it is a lease.
 
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
+use super::lease::{Fence, Holder, Lease, Leases, Standing};
 use crate::error::{Error, Kind, Result, from_io};
 
+/// Lookers that may come between two tries at a lock; each looks for microseconds.
+const LOOKERS_MAX: usize = 1_000;
+
 /// Where locks are taken.
-#[derive(Debug)]
 pub enum Locks {
     /// A folder beside the state file.
     Folder(PathBuf),
     /// Inside this process only (a state in memory has no other users).
     Process(Mutex<Vec<String>>),
+    /// In the state itself.
+    Leases(Leases),
 }
 
-/// Held while a pipeline runs; dropping it frees the pipeline.
-#[derive(Debug)]
+/// Held while a pipeline runs; dropping it frees the pipeline, soon. `release` frees it now.
 pub enum Lock<'a> {
     File(File),
-    Process(&'a Mutex<Vec<String>>, String),
+    Process(Taken<'a>),
+    Lease(Lease),
+}
+
+/// A name on the list of those taken.
+pub struct Taken<'a> {
+    names: &'a Mutex<Vec<String>>,
+    name: String,
 }
 
 impl Locks {
@@ -28,7 +39,7 @@ impl Locks {
         Locks::Process(Mutex::new(Vec::new()))
     }
 
-    pub fn acquire(&self, pipeline: &str) -> Result<Lock<'_>> {
+    pub async fn acquire(&self, pipeline: &str) -> Result<Lock<'_>> {
         match self {
             Locks::Folder(folder) => Self::lock_file(folder.join(format!("{pipeline}.lock")), pipeline),
             Locks::Process(taken) => {
@@ -37,13 +48,22 @@ impl Locks {
                     return Err(busy(pipeline));
                 }
                 names.push(pipeline.to_owned());
-                Ok(Lock::Process(taken, pipeline.to_owned()))
+                Ok(Lock::Process(Taken { names: taken, name: pipeline.to_owned() }))
             }
+            Locks::Leases(leases) => leases.acquire(pipeline).await.map(Lock::Lease),
+        }
+    }
+
+    /// Who runs it now, where that can be told.
+    pub async fn holder(&self, pipeline: &str) -> Result<Option<Holder>> {
+        match self {
+            Locks::Folder(_) | Locks::Process(_) => Ok(None),
+            Locks::Leases(leases) => leases.holder(pipeline).await,
         }
     }
 
     /// Whether somebody runs it now. Creates nothing.
-    pub fn is_taken(&self, pipeline: &str) -> bool {
+    pub async fn is_taken(&self, pipeline: &str) -> bool {
         match self {
             Locks::Folder(folder) => {
                 let Ok(file) = File::open(folder.join(format!("{pipeline}.lock"))) else { return false };
@@ -52,21 +72,45 @@ impl Locks {
             Locks::Process(taken) => {
                 taken.lock().is_ok_and(|names| names.iter().any(|name| name == pipeline))
             }
+            Locks::Leases(leases) => leases.holder(pipeline).await.is_ok_and(|holder| holder.is_some()),
         }
     }
 
-    /// Whether a lock's holder can be seen from here at all.
+    /// Whether each of these is still there.
+    pub async fn standing(&self, names: &[&str]) -> Result<Vec<Standing>> {
+        if let Locks::Leases(leases) = self {
+            return leases.standing(names).await;
+        }
+        let mut all = Vec::with_capacity(names.len());
+        for name in names {
+            all.push(if self.is_taken(name).await { Standing::Alive } else { Standing::Gone });
+        }
+        Ok(all)
+    }
+
+    /// Wait until it is known whether each of these is still there: one lease's time at most.
+    pub async fn watch(&self, names: &[&str]) -> Result<Vec<Standing>> {
+        match self {
+            Locks::Folder(_) | Locks::Process(_) => self.standing(names).await,
+            Locks::Leases(leases) => leases.watch(names).await,
+        }
+    }
+
+    /// Whether clocks of several machines may be at work.
     pub fn are_local(&self) -> bool {
         match self {
             Locks::Folder(_) | Locks::Process(_) => true,
+            Locks::Leases(_) => false,
         }
     }
 
     /// Clear away what a lock that will not be used again leaves behind.
-    pub fn forget(&self, name: &str) {
-        if let Locks::Folder(folder) = self {
-            // Best effort: a file left behind is empty and harmless.
-            drop(std::fs::remove_file(folder.join(format!("{name}.lock"))));
+    pub async fn forget(&self, name: &str) {
+        match self {
+            // Best effort: a file left behind is empty and harmless, a fence a few bytes.
+            Locks::Folder(folder) => drop(std::fs::remove_file(folder.join(format!("{name}.lock")))),
+            Locks::Process(_) => {}
+            Locks::Leases(leases) => leases.forget(name).await,
         }
     }
 
@@ -77,10 +121,43 @@ impl Locks {
         }
         let file =
             File::options().create(true).append(true).open(&path).map_err(|error| from_io(error, doing()))?;
-        match file.try_lock() {
-            Ok(()) => Ok(Lock::File(file)),
-            Err(std::fs::TryLockError::WouldBlock) => Err(busy(pipeline)),
-            Err(std::fs::TryLockError::Error(error)) => Err(from_io(error, doing())),
+        for _ in 0..LOOKERS_MAX {
+            match file.try_lock() {
+                Ok(()) => return Ok(Lock::File(file)),
+                Err(std::fs::TryLockError::Error(error)) => return Err(from_io(error, doing())),
+                // Somebody runs it, or somebody merely looks: with a lookers' lock that can be told apart.
+                Err(std::fs::TryLockError::WouldBlock) if file.try_lock_shared().is_err() => break,
+                Err(std::fs::TryLockError::WouldBlock) => {
+                    file.unlock().map_err(|error| from_io(error, doing()))?;
+                    std::thread::yield_now();
+                }
+            }
+        }
+        Err(busy(pipeline))
+    }
+}
+
+impl Lock<'_> {
+    /// What writes into the state carry, if others could have taken the lock unnoticed.
+    pub fn fence(&self) -> Option<Fence> {
+        match self {
+            Lock::File(_) | Lock::Process(_) => None,
+            Lock::Lease(lease) => Some(lease.fence()),
+        }
+    }
+
+    /// Work that ends when the lock is lost.
+    pub async fn guard<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        match self {
+            Lock::File(_) | Lock::Process(_) => work.await,
+            Lock::Lease(lease) => lease.guard(work).await,
+        }
+    }
+
+    /// Free it at once.
+    pub async fn release(self) {
+        if let Lock::Lease(lease) = self {
+            lease.release().await;
         }
     }
 }
@@ -89,12 +166,46 @@ fn busy(pipeline: &str) -> Error {
     Error::new(Kind::Busy, format!("{pipeline} is already running"))
 }
 
-impl Drop for Lock<'_> {
+impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        if let Lock::Process(taken, name) = self
-            && let Ok(mut names) = taken.lock()
-        {
-            names.retain(|other| other != name);
+        if let Ok(mut names) = self.names.lock() {
+            names.retain(|other| *other != self.name);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// File locks never wait; nothing here needs a runtime with threads of its own.
+    fn now<T>(work: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(work)
+    }
+
+    #[test]
+    fn looking_never_keeps_anybody_from_running() {
+        let folder = tempfile::tempdir().unwrap();
+        let locks = Locks::Folder(folder.path().to_owned());
+        drop(now(locks.acquire("p")).unwrap());
+        let over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            for _ in 0..3 {
+                threads.spawn(|| {
+                    now(async {
+                        while !over.load(std::sync::atomic::Ordering::SeqCst) {
+                            locks.is_taken("p").await;
+                        }
+                    });
+                });
+            }
+            let failed = (0..500).filter(|_| now(locks.acquire("p")).is_err()).count();
+            over.store(true, std::sync::atomic::Ordering::SeqCst);
+            assert_eq!(failed, 0);
+        });
+        let held = now(locks.acquire("p")).unwrap();
+        assert!(now(locks.acquire("p")).is_err() && now(locks.is_taken("p")));
+        drop(held);
+        assert!(!now(locks.is_taken("p")));
     }
 }

@@ -7,26 +7,36 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::{Context, Error, Kind, Result};
-use crate::store::{Item, Listed, Query, SharedStore, StoreExt, What};
+use crate::record::Version;
+use crate::store::{Item, Listed, Mode, Op, Outcome, Query, SharedStore, StoreExt, What};
 
 pub mod base;
 pub mod held;
 pub mod journal;
 pub mod keys;
+pub mod lease;
 pub mod lock;
 pub mod report;
 pub mod retention;
 
 pub use base::{Base, Pointer, Tombstone};
 pub use journal::{Intent, PriorValue};
+pub use lease::Fence;
 pub use report::{Counts, Report, Status};
 
 /// The layout this program writes. Older ones are upgraded on open, newer ones refused.
 pub const FORMAT: u32 = 1;
+/// Bytes of one write: the least any store of state takes in a request (etcd, 1.5 MiB), with room for keys.
+const WRITE_BYTES_MAX: usize = 1_000_000;
+/// Records only others refer to: they may be there before those are, where all of it is too large for one write.
+/// The weight is first, so that whatever is left behind by a crash is found and forgotten one day.
+const AHEAD: [&str; 3] = ["weight/", "blob/", "body/"];
 
 #[derive(Clone)]
 pub struct State {
     store: SharedStore,
+    /// Set while a run holds a lease: nothing is written once somebody else has it.
+    fence: Option<Fence>,
 }
 
 #[derive(Serialize, serde::Deserialize)]
@@ -46,7 +56,7 @@ impl State {
 
     /// Open without writing anything.
     pub async fn look(store: SharedStore) -> Result<Self> {
-        let state = State { store };
+        let state = State { store, fence: None };
         match state.read::<Format>(keys::FORMAT).await? {
             Some(Format { format }) if format > FORMAT => Err(Error::new(
                 Kind::Config,
@@ -64,9 +74,33 @@ impl State {
         &self.store
     }
 
+    /// The same state for whoever holds this fence.
+    #[must_use]
+    pub fn fenced(&self, fence: Option<Fence>) -> State {
+        State { fence, ..self.clone() }
+    }
+
+    /// An error once the lease of the run that writes here is lost.
+    pub fn still_held(&self) -> Result<()> {
+        self.fence.as_ref().map_or(Ok(()), Fence::check)
+    }
+
+    /// Most items in one atomic write.
+    pub fn atomic_max(&self) -> usize {
+        let max = self.store.caps().atomic_max;
+        // A condition goes with every write; an even number keeps pairs together.
+        if self.fence.is_some() { max.saturating_sub(2) } else { max }
+    }
+
     pub async fn read<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>> {
         let Some(stored) = self.store.get_one(key).await? else { return Ok(None) };
         decode(key, &stored.value).map(Some)
+    }
+
+    /// With the version it has.
+    pub async fn read_versioned<T: DeserializeOwned>(&self, key: &str) -> Result<Option<(T, Version)>> {
+        let Some(stored) = self.store.get_one(key).await? else { return Ok(None) };
+        Ok(Some((decode(key, &stored.value)?, stored.version)))
     }
 
     pub async fn put<T: Serialize + Sync>(&self, key: &str, value: &T) -> Result<()> {
@@ -75,20 +109,80 @@ impl State {
 
     /// One atomic batch. State batches that could outgrow the store's limit are split by their callers.
     pub async fn commit(&self, items: Vec<Item>) -> Result<()> {
-        if items.is_empty() {
-            return Ok(());
+        let items = self.ahead(items).await?;
+        self.commit_alone(items).await
+    }
+
+    /// One atomic batch with conditions; `false` = one of them did not hold, and nothing was written.
+    pub async fn commit_if(&self, items: Vec<Item>) -> Result<bool> {
+        Ok(self.write(items).await?.is_empty())
+    }
+
+    /// Write what is too large for one request and may go before the rest. What is left fits.
+    async fn ahead(&self, items: Vec<Item>) -> Result<Vec<Item>> {
+        if items.iter().map(bytes_of).sum::<usize>() <= WRITE_BYTES_MAX {
+            return Ok(items);
         }
-        self.store.write_all(items).await.map(drop).context(|| "writing the state".into())
+        let value_max = usize::try_from(self.store.caps().value_max).unwrap_or(usize::MAX);
+        if value_max > WRITE_BYTES_MAX * 10 {
+            return Ok(items);
+        }
+        let (mut first, rest): (Vec<Item>, Vec<Item>) =
+            items.into_iter().partition(|item| AHEAD.iter().any(|prefix| item.key.starts_with(prefix)));
+        first.sort_by_key(|item| AHEAD.iter().position(|prefix| item.key.starts_with(prefix)));
+        self.commit_in_parts(first.into_iter().flat_map(cut).collect()).await?;
+        Ok(rest)
+    }
+
+    /// The keys whose conditions did not hold.
+    async fn write(&self, mut items: Vec<Item>) -> Result<Vec<String>> {
+        if items.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.still_held()?;
+        let keys: Vec<String> = items.iter().map(|item| item.key.clone()).collect();
+        items.extend(self.fence.as_ref().map(Fence::condition));
+        let written = self.store.write(items, Mode::All).await;
+        let outcomes = written
+            .and_then(|outcomes| outcomes.into_iter().collect::<Result<Vec<_>>>())
+            .context(|| "writing the state".into())?;
+        if let (Some(fence), Some(Outcome::Conflict(_))) = (&self.fence, outcomes.get(keys.len())) {
+            return Err(fence.broken());
+        }
+        let refused = |outcome: &Outcome| matches!(outcome, Outcome::Conflict(_));
+        Ok(keys
+            .into_iter()
+            .zip(&outcomes)
+            .filter(|(_, outcome)| refused(outcome))
+            .map(|(key, _)| key)
+            .collect())
     }
 
     /// Many writes that need not be atomic together, in batches the store can take.
     pub async fn commit_in_parts(&self, items: Vec<Item>) -> Result<()> {
-        let size = self.store.caps().atomic_max.clamp(1, 1_000);
-        let mut rest = items.into_iter().peekable();
-        while rest.peek().is_some() {
-            self.commit(rest.by_ref().take(size).collect()).await?;
+        let size = self.atomic_max().clamp(1, 1_000);
+        let mut part: Vec<Item> = Vec::new();
+        let mut bytes = 0;
+        for item in items {
+            let more = bytes_of(&item);
+            // Pairs stay together.
+            if part.len() >= size || (bytes + more > WRITE_BYTES_MAX && part.len().is_multiple_of(2)) {
+                self.commit_alone(std::mem::take(&mut part)).await?;
+                bytes = 0;
+            }
+            bytes += more;
+            part.push(item);
         }
-        Ok(())
+        self.commit_alone(part).await
+    }
+
+    /// A batch that is known to fit.
+    async fn commit_alone(&self, items: Vec<Item>) -> Result<()> {
+        match self.write(items).await?.into_iter().next() {
+            None => Ok(()),
+            Some(key) => Err(Error::new(Kind::Conflict, format!("{key} was changed by somebody else"))
+                .while_("writing the state")),
+        }
     }
 
     /// Every record below a prefix, decoded, with its key.
@@ -106,7 +200,7 @@ impl State {
     pub async fn remove_below(&self, prefix: &str) -> Result<u64> {
         let mut removed = 0;
         loop {
-            let limit = self.store.caps().atomic_max.clamp(1, 1_000);
+            let limit = self.atomic_max().clamp(1, 1_000);
             let page = self.store.list(Query { limit, ..Query::keys(prefix) }).await?;
             if page.items.is_empty() {
                 return Ok(removed);
@@ -114,6 +208,24 @@ impl State {
             removed += page.items.len() as u64;
             self.commit(page.items.into_iter().map(|line| Item::delete(line.key)).collect()).await?;
         }
+    }
+}
+
+fn bytes_of(item: &Item) -> usize {
+    item.key.len() + if let Op::Put { value, .. } = &item.op { value.len() } else { 0 }
+}
+
+/// A large prior value in parts a store takes; anything else as it is.
+fn cut(item: Item) -> Vec<Item> {
+    match &item.op {
+        Op::Put { value, .. } if value.len() > WRITE_BYTES_MAX / 2 && item.key.starts_with("blob/") => {
+            let part = |(number, start): (usize, usize)| {
+                let end = (start + WRITE_BYTES_MAX / 2).min(value.len());
+                Item::put(keys::part(&item.key, number), value.slice(start..end))
+            };
+            (0..value.len()).step_by(WRITE_BYTES_MAX / 2).enumerate().map(part).collect()
+        }
+        _ => vec![item],
     }
 }
 

@@ -182,7 +182,9 @@ impl Report {
         match (self.status, self.cause) {
             (Status::Failed | Status::Running, Some(kind)) => kind.exit_code(),
             (Status::Failed | Status::Running, None) => 1,
-            (Status::Partial, Some(kind @ (Kind::Unavailable | Kind::Unauthorized))) => kind.exit_code(),
+            (Status::Partial, Some(kind @ (Kind::Unavailable | Kind::Unauthorized | Kind::Conflict))) => {
+                kind.exit_code()
+            }
             (Status::Partial, _) => 3,
             (Status::Held, _) => 4,
             (Status::Canceled, _) => 130,

@@ -23,6 +23,7 @@ pub mod postgres;
 pub mod prefixed;
 mod sift;
 pub mod sqlite;
+pub mod stamped;
 pub mod tables;
 
 /// What a store can promise. Code asks the caps, never the kind of store.

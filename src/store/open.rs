@@ -11,6 +11,7 @@ use super::memory::Memory;
 use super::objects::{Bucket, Objects};
 use super::postgres::PostgresStore;
 use super::sqlite::Sqlite;
+use super::stamped::Stamped;
 use super::{Access, SharedStore};
 use crate::clock::SharedClock;
 use crate::config::{Place, StoreSpec};
@@ -51,6 +52,20 @@ pub async fn open(spec: &StoreSpec, access: Access, clock: SharedClock) -> Resul
             .remedy_is("Tables can be written by a pipeline with `from = { rest = … }` only.")),
     };
     opened.context(|| format!("store {}", spec.name))
+}
+
+/// Open the store of the state. In PostgreSQL it has a table of its own, and in etcd room for fingerprints.
+pub async fn open_state(spec: &StoreSpec, access: Access, clock: SharedClock) -> Result<SharedStore> {
+    match &spec.place {
+        Place::Postgres(url) => {
+            let mut place = PostgresPlace::parse(url.expose())?;
+            place.table.get_or_insert_with(|| crate::config::STATE_TABLE.to_owned());
+            let store = PostgresStore::open(&place, password_of(spec)?, access).await;
+            store.map(|store| Arc::new(store) as SharedStore).context(|| format!("store {}", spec.name))
+        }
+        Place::Etcd(_) => Ok(Arc::new(Stamped::new(open(spec, access, clock).await?))),
+        _ => open(spec, access, clock).await,
+    }
 }
 
 /// Behind the limits the service documents, so that it never has to say no.

@@ -24,14 +24,16 @@ mod sql;
 
 use sql::Sql;
 
-/// The table of a URL that names none.
-pub const TABLE: &str = "trueup_kv";
 /// Enough for a pass that reads while it writes; a database has better uses for its connections.
 const CONNECTIONS_MAX: usize = 4;
 /// A page of values ends here, whatever its limit says.
 const PAGE_BYTES_MAX: i64 = 8 << 20;
 /// Writers that overtake us, or deadlocks PostgreSQL broke: each lost round means somebody else succeeded.
 const ROUNDS_MAX: usize = 100;
+
+/// Between two statements of one transaction: they follow each other at once, or their process is stuck. Shorter than
+/// a lease.
+const IDLE_MAX: std::time::Duration = std::time::Duration::from_secs(4);
 
 const CAPS: Caps = Caps {
     create: true,
@@ -61,8 +63,8 @@ pub struct PostgresStore {
 
 impl PostgresStore {
     pub async fn open(place: &PostgresPlace, password: Option<Secret>, access: Access) -> Result<Self> {
-        let table = place.table.clone().unwrap_or_else(|| TABLE.to_owned());
-        let session = Session::open(place, password.as_ref()).await?;
+        let table = place.table.clone().unwrap_or_else(|| crate::config::TABLE.to_owned());
+        let session = connect(place, password.as_ref()).await?;
         let sql = Sql::new(&table);
         let missing = match access {
             Access::Write => {
@@ -92,7 +94,7 @@ impl PostgresStore {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut session = match idle.filter(|session| !session.is_closed()) {
             Some(session) => session,
-            None => Session::open(&self.place, self.password.as_ref()).await?,
+            None => connect(&self.place, self.password.as_ref()).await?,
         };
         let outcome = work(&mut session).await;
         if outcome.is_ok() {
@@ -127,6 +129,15 @@ impl PostgresStore {
         }
         Err(Error::new(Kind::Throttled, "other writers keep changing these keys"))
     }
+}
+
+/// A process that stops in the middle of a transaction must not keep others from its rows: a lease it held could not
+/// be taken over.
+async fn connect(place: &PostgresPlace, password: Option<&Secret>) -> Result<Session> {
+    let session = Session::open(place, password).await?;
+    let limit = format!("SET idle_in_transaction_session_timeout = {}", IDLE_MAX.as_millis());
+    within(STATEMENT_MAX, session.batch_execute(&limit)).await?;
+    Ok(session)
 }
 
 /// Look at every item's row; locks the rows that are there.

@@ -45,6 +45,8 @@ async fn approve(browser: &Browser, home: &Home) {
     browser.click("button[data-into='#plan']").await;
     browser.sees("#plan", "Nobody may change this.").await;
     browser.sees("#plan", "1 key to add").await;
+    home.remove("policies/regulation-40.md");
+    home.write("policies/regulation-36.md", &scene::policy(36, "Everybody may read this.").1);
     let approve = "#held button[data-post$='/approve']";
     browser.click(approve).await;
     browser.sees("#ask", "Delete 30 keys?").await;

@@ -37,7 +37,7 @@ into = "sqlite:.trueup/drafts.db"
 
 pub const NOW: &str = "2026-03-12T12:00:00Z";
 
-fn policy(number: usize, text: &str) -> (String, String) {
+pub fn policy(number: usize, text: &str) -> (String, String) {
     let name = format!("policies/regulation-{number:02}.md");
     (name, format!("# Regulation {number}\n\n{text}\n\nIt is read by everybody.\n"))
 }

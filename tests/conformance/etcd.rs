@@ -1,7 +1,10 @@
 //! etcd keeps the contract of a store.
 
+use std::sync::Arc;
+
 use trueup::etcd::EtcdPlace;
 use trueup::store::etcd::EtcdStore;
+use trueup::store::stamped::Stamped;
 use trueup::store::{Item, Mode, Store, StoreExt, What};
 
 use super::stores::conforms;
@@ -15,6 +18,11 @@ async fn store(prefix: &str) -> EtcdStore {
 #[tokio::test]
 async fn etcd_keeps_the_contract() {
     conforms(&store("/conformance-etcd/").await).await;
+}
+
+#[tokio::test]
+async fn etcd_with_room_for_fingerprints_keeps_the_contract() {
+    conforms(&Stamped::new(Arc::new(store("/conformance-stamped/").await))).await;
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ use trueup::store::faulty::{Faulty, Mishap, Odds, Verb};
 use trueup::store::limited::{Limited, Profile};
 use trueup::store::memory::Memory;
 use trueup::store::prefixed::Prefixed;
+use trueup::store::stamped::Stamped;
 use trueup::store::{Item, Mode, Outcome, Query, Store, StoreExt, What};
 
 use super::stores::{conforms, held, put};
@@ -38,6 +39,7 @@ async fn every_wrapper_keeps_the_contract() {
     conforms(&Prefixed::new(Arc::new(Memory::new()), "below/this/")).await;
     conforms(&Prefixed::new(Arc::new(Memory::new()), "no-slash")).await;
     conforms(&Counted::new(Arc::new(Memory::new()))).await;
+    conforms(&Stamped::new(Arc::new(Memory::new()))).await;
     conforms(&Faulty::new(Arc::new(Memory::new()), clock())).await;
     conforms(&Limited::new(Arc::new(Memory::new()), profile, clock())).await;
     conforms(&Limited::new(Arc::new(Memory::new()), Profile::NONE, clock())).await;

@@ -115,7 +115,7 @@ async fn recovers(rig: &Rig, guarded: bool, what: &dyn std::fmt::Debug) {
 }
 
 /// The first steps need a rig of their own each, because trouble changes it.
-async fn every_step(make: impl AsyncFn() -> Rig, guarded: bool) {
+pub async fn every_step(make: impl AsyncFn() -> Rig, guarded: bool) {
     let mut steps = 0;
     for place in PLACES {
         for mishap in MISHAPS {

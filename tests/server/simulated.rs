@@ -107,7 +107,7 @@ async fn a_slot_left_unfinished_is_taken_up_once_and_only_after_a_while() {
     let claim = day.slots.claim(name, rhythm, slot).await.unwrap().unwrap();
     assert!(day.slots.reclaim(name, rhythm, &locks).await.unwrap().is_none(), "its runner may be alive");
     day.clock.advance(Duration::from_secs(7));
-    let held = locks.acquire(name).unwrap();
+    let held = locks.acquire(name).await.unwrap();
     assert!(day.slots.reclaim(name, rhythm, &locks).await.unwrap().is_none(), "its runner is alive");
     drop(held);
     assert_eq!(day.slots.unfinished().await.unwrap(), std::slice::from_ref(name));

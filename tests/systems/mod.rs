@@ -4,3 +4,4 @@ mod archive;
 mod registry;
 mod replica;
 mod tables;
+mod workspace;

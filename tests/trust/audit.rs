@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use trueup::clock::Clock;
 use trueup::config::{Drift, Heal};
 use trueup::pipeline::Ask;
 use trueup::pipeline::audit::{Audit, Budget};
@@ -13,7 +14,7 @@ use crate::flow::rig::{Rig, contents, fill};
 use crate::flow::scripted::{Say, Script, Told};
 use crate::support;
 
-const ALL: Budget = Budget { one_in: 1 };
+const ALL: Budget = Budget { one_in: 1, requests_per_second: None };
 
 async fn audit(rig: &Rig) -> Audit {
     rig.line().await.audit(ALL, None).await.unwrap()
@@ -133,7 +134,7 @@ async fn a_sample_looks_at_some_values_and_at_every_version() {
     rig.give_many(30, "x").await;
     rig.run().await;
     rig.intrude("k07", "edited").await;
-    let audit = rig.line().await.audit(Budget { one_in: 10 }, None).await.unwrap();
+    let audit = rig.line().await.audit(Budget { one_in: 10, ..ALL }, None).await.unwrap();
     assert_eq!(found(&audit), [("k07", "edited")]);
 }
 
@@ -185,4 +186,16 @@ async fn a_large_audit_stays_within_bounded_memory() {
     assert!(output.status.success());
     assert!(String::from_utf8(output.stdout).unwrap().contains("\"intact\":100000"));
     assert!(peak > 0 && peak < KILOBYTES_MAX, "{peak} kB");
+}
+
+#[tokio::test]
+async fn an_audit_asks_the_store_no_faster_than_its_budget() {
+    let rig = Rig::new();
+    let origin: SharedStore = rig.origin.clone();
+    fill(&origin, (0..3_500).map(|number| (format!("k{number:04}"), "1".to_owned()))).await;
+    rig.run().await;
+    let before = rig.clock.elapsed_ms();
+    let audit = rig.line().await.audit(Budget { requests_per_second: Some(1), ..ALL }, None).await.unwrap();
+    assert!(audit.is_clean());
+    assert!(rig.clock.elapsed_ms() - before >= 2_000, "several pages, one a second");
 }

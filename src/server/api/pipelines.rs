@@ -11,6 +11,7 @@ use serde_json::json;
 use crate::error::{Error, Fault, Kind};
 use crate::operations::{self, NotStarted, Plans, Runs};
 use crate::pipeline::Ask;
+use crate::pipeline::audit::Budget;
 use crate::schedule::{Rhythm, overview, pauses, slots};
 use crate::server::House;
 use crate::server::answer::{self, Answer, Asked, Named, No};
@@ -69,7 +70,7 @@ pub async fn run(State(house): State<Arc<House>>, Named(name): Named<String>, bo
 pub async fn start(State(house): State<Arc<House>>, Named(name): Named<String>, body: Bytes) -> Answer {
     let ask = asked(&house, &body, "api")?;
     let spec = house.pipeline(&name)?;
-    if house.memory.locks.is_taken(&spec.name) {
+    if house.memory.locks.is_taken(&spec.name).await {
         return Err(Error::new(Kind::Busy, format!("{name} is already running")).into());
     }
     let begun = json!({ "pipeline": name, "started": true });
@@ -93,7 +94,7 @@ pub async fn audit(State(house): State<Arc<House>>, Named(name): Named<String>, 
     let audits = house.work(move || async move {
         let spec = shared.pipeline(&name)?;
         let ask = || repair.then(|| shared.ask("repair"));
-        operations::audit(&[spec], &shared.memory, 1, ask).await
+        operations::audit(&[spec], &shared.memory, Budget::default(), ask).await
     });
     let audits = audits.await?;
     for run in audits.audits.iter().filter_map(|audit| audit.run.as_ref()) {

@@ -157,6 +157,7 @@ mod tests {
             next: None,
             paused: None,
             plan: None,
+            holder: None,
             late: None,
             report: None,
         }

@@ -1,0 +1,241 @@
+//! Pages as folders: a sub-folder is a page, its files are the attachments, `page.md` or `page.html` is its text.
+//!
+//! A missing sub-folder is a page that is gone; a missing root says nothing about any page. Files whose name begins
+//! with a dot and folders within a page are left alone.
+
+use std::collections::BTreeSet;
+use std::fs::{self, DirEntry, Metadata};
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use jiff::Timestamp;
+
+use super::{ATTACHMENT_BYTES_MAX, ATTACHMENTS_MAX, Attachment, Body, Existence, Pages, no_page};
+use crate::clock::Clock;
+use crate::error::{Error, Kind, Result, from_io};
+use crate::workspace::extract::{self, Media};
+use crate::workspace::{instant, keys};
+
+/// The files that are the page itself, the first that is there.
+const BODIES: [&str; 2] = ["page.md", "page.html"];
+/// Names of pages shown when one is not found.
+const NEIGHBOURS_SHOWN: usize = 8;
+
+#[derive(Clone)]
+pub struct Folder {
+    root: PathBuf,
+    shown: String,
+}
+
+impl Folder {
+    pub fn new(root: PathBuf) -> Self {
+        Folder { shown: format!("folder {}", root.display()), root }
+    }
+
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Folder) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let folder = self.clone();
+        tokio::task::spawn_blocking(move || work(&folder))
+            .await
+            .map_err(|error| Error::bug("reading a folder broke off").caused_by(error))?
+    }
+
+    fn find(&self, page: &str) -> Existence {
+        if let Err(error) = keys::check_page(page) {
+            return Existence::Unknown(error);
+        }
+        let doing = || format!("looking for page {page} in {}", self.root.display());
+        match fs::metadata(self.root.join(page)) {
+            Ok(facts) if facts.is_dir() => Existence::Exists,
+            Ok(_) => Existence::Unknown(Error::new(Kind::Invalid, "it is no folder").while_(doing())),
+            // A folder that is not there proves something only inside a root that is.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => match fs::read_dir(&self.root) {
+                Ok(_) => Existence::Gone,
+                Err(error) => Existence::Unknown(self.rootless(error)),
+            },
+            Err(error) => Existence::Unknown(from_io(error, doing())),
+        }
+    }
+
+    fn rootless(&self, error: std::io::Error) -> Error {
+        let missing = error.kind() == std::io::ErrorKind::NotFound;
+        let error = from_io(error, format!("the folder of pages {}", self.root.display()));
+        if missing { error.remedy_is("Make the folder, with a sub-folder for each page.") } else { error }
+    }
+
+    fn require(&self, page: &str) -> Result<PathBuf> {
+        match self.find(page) {
+            Existence::Exists => Ok(self.root.join(page)),
+            Existence::Gone => Err(no_page(page, self.neighbours())),
+            Existence::Unknown(error) => Err(error),
+        }
+    }
+
+    fn neighbours(&self) -> String {
+        let names = fs::read_dir(&self.root).into_iter().flatten().flatten();
+        let mut names: Vec<String> = names
+            .filter(|entry| entry.path().is_dir())
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .filter(|name| !name.starts_with('.'))
+            .collect();
+        names.sort();
+        if names.is_empty() {
+            return format!("Make a sub-folder of {} for it.", self.root.display());
+        }
+        let more = if names.len() > NEIGHBOURS_SHOWN { ", …" } else { "" };
+        names.truncate(NEIGHBOURS_SHOWN);
+        format!("Pages are sub-folders of {}: {}{more}.", self.root.display(), names.join(", "))
+    }
+
+    fn list(&self, page: &str) -> Result<Vec<Attachment>> {
+        let folder = self.require(page)?;
+        let doing = || format!("listing {}", folder.display());
+        let mut names: Vec<DirEntry> = Vec::new();
+        for entry in fs::read_dir(&folder).map_err(|error| from_io(error, doing()))? {
+            names.push(entry.map_err(|error| from_io(error, doing()))?);
+            if names.len() > ATTACHMENTS_MAX {
+                return Err(
+                    Error::new(Kind::Invalid, format!("more than {ATTACHMENTS_MAX} files")).while_(doing())
+                );
+            }
+        }
+        names.sort_by_key(DirEntry::file_name);
+        let mut taken = BTreeSet::new();
+        let mut attachments = Vec::new();
+        for entry in names {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with('.') || BODIES.contains(&name.as_str()) {
+                continue;
+            }
+            match fs::metadata(entry.path()) {
+                Ok(facts) if facts.is_file() => {
+                    let source = free_id(&name, &mut taken);
+                    attachments.push(attachment(&entry.path(), name, source, &facts)?);
+                }
+                Ok(_) => {}
+                // Removed since the folder was listed: then it is not there.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => return Err(from_io(error, format!("looking at {}", entry.path().display()))),
+            }
+        }
+        Ok(attachments)
+    }
+
+    fn text(&self, page: &str) -> Result<(String, Option<(Media, Bytes)>)> {
+        let folder = self.require(page)?;
+        for name in BODIES {
+            let path = folder.join(name);
+            match read(&path) {
+                Ok(bytes) => return Ok((page.to_owned(), Media::of(name, None).map(|media| (media, bytes)))),
+                Err(error) if error.kind() == Kind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((page.to_owned(), None))
+    }
+}
+
+/// A file name as an id: what keys cannot hold becomes `_`, and a name that is taken gets a number.
+fn free_id(name: &str, taken: &mut BTreeSet<String>) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '_' };
+    let id: String = name.chars().map(plain).collect();
+    let numbered = (2..).map(|number| format!("{id}-{number}"));
+    let free = std::iter::once(id.clone()).chain(numbered).find(|id| !taken.contains(id)).unwrap_or(id);
+    taken.insert(free.clone());
+    free
+}
+
+fn attachment(path: &Path, name: String, source: String, facts: &Metadata) -> Result<Attachment> {
+    let changed = facts.modified().ok().and_then(|at| Timestamp::try_from(at).ok()).map(instant::to_ms);
+    let changed = changed
+        .ok_or_else(|| Error::new(Kind::Invalid, format!("{} has no time of change", path.display())))?;
+    Ok(Attachment {
+        media: Media::of(&name, None),
+        title: name,
+        source,
+        created: changed,
+        version: changed,
+        mark: Some(mark(facts)),
+        handle: path.to_string_lossy().into_owned(),
+    })
+}
+
+/// A file that was moved here keeps its old time; but it is another file, or another size.
+#[cfg(unix)]
+fn mark(facts: &Metadata) -> String {
+    use std::os::unix::fs::MetadataExt as _;
+    format!("{}-{}", facts.ino(), facts.len())
+}
+
+#[cfg(not(unix))]
+fn mark(facts: &Metadata) -> String {
+    facts.len().to_string()
+}
+
+fn read(path: &Path) -> Result<Bytes> {
+    let doing = || format!("reading {}", path.display());
+    let mut bytes = Vec::new();
+    let file = fs::File::open(path).map_err(|error| from_io(error, doing()))?;
+    file.take(ATTACHMENT_BYTES_MAX as u64 + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| from_io(error, doing()))?;
+    if bytes.len() > ATTACHMENT_BYTES_MAX {
+        let message = format!("it is larger than {} MiB", ATTACHMENT_BYTES_MAX >> 20);
+        return Err(Error::new(Kind::Invalid, message).while_(doing()));
+    }
+    Ok(bytes.into())
+}
+
+#[async_trait]
+impl Pages for Folder {
+    fn name(&self) -> &str {
+        &self.shown
+    }
+
+    /// File times are the machine's.
+    fn now(&self, clock: &dyn Clock) -> Timestamp {
+        clock.machine_now()
+    }
+
+    async fn exists(&self, page: &str) -> Existence {
+        let page = page.to_owned();
+        self.blocking(move |folder| Ok(folder.find(&page))).await.unwrap_or_else(Existence::Unknown)
+    }
+
+    async fn attachments(&self, page: &str) -> Result<Vec<Attachment>> {
+        let page = page.to_owned();
+        self.blocking(move |folder| folder.list(&page)).await
+    }
+
+    async fn download(&self, _page: &str, attachment: &Attachment) -> Result<Bytes> {
+        let path = PathBuf::from(&attachment.handle);
+        self.blocking(move |_| read(&path)).await
+    }
+
+    async fn body(&self, page: &str) -> Result<Body> {
+        let name = page.to_owned();
+        let (title, found) = self.blocking(move |folder| folder.text(&name)).await?;
+        let Some((media, bytes)) = found else {
+            let message = format!("page {page} has no text to compare with its policies");
+            let remedy =
+                format!("Put the agreement into {}.", self.root.join(page).join(BODIES[0]).display());
+            return Err(Error::new(Kind::NotFound, message).remedy_is(remedy));
+        };
+        let markdown =
+            extract::markdown(media, bytes).await.map_err(|error| error.while_(format!("page {page}")))?;
+        Ok(Body { title, markdown })
+    }
+
+    async fn check(&self) -> Result<Vec<String>> {
+        self.blocking(|folder| {
+            let pages = fs::read_dir(&folder.root).map_err(|error| folder.rootless(error))?;
+            let pages = pages.flatten().filter(|entry| entry.path().is_dir()).count();
+            Ok(vec![if pages == 1 { "1 page".to_owned() } else { format!("{pages} pages") }])
+        })
+        .await
+    }
+}

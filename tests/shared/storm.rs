@@ -1,0 +1,127 @@
+//! Three processes at once, again and again, some of them killed: at the end the store is as the source, and nothing
+//! was done twice that anybody could see. etcd counts the writes of every key, which is the witness.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use trueup::clock::{SharedClock, SystemClock, TestClock};
+use trueup::state::{Report, keys};
+
+use super::processes::{Fleet, fill};
+use super::{Server, fresh_prefix, fresh_state};
+use crate::support;
+
+const RECORDS: usize = 1_500;
+const STORM: Duration = Duration::from_secs(28);
+/// Records that change once, a few at a time, while the storm lasts: there is always work to be killed in.
+const CHANGED: usize = 1_000;
+const ROUNDS: usize = 40;
+
+/// One machine: sync, over and over; about every second one is killed on the way.
+async fn machine(fleet: &Fleet, chance: SharedClock, clock: SharedClock) -> (u32, u32) {
+    let (mut runs, mut kills) = (0, 0);
+    while clock.elapsed_ms() < STORM.as_millis() as u64 {
+        let mut child = fleet.home.start(&["sync", "--quiet", "--json"]);
+        // Nobody reads what it says: it must not wait for that.
+        drop((child.stdout.take(), child.stderr.take()));
+        runs += 1;
+        let doomed = chance.random() % 2 == 0;
+        let patience = clock.elapsed_ms() + if doomed { 50 + chance.random() % 1_500 } else { 25_000 };
+        while child.try_wait().unwrap().is_none() {
+            if clock.elapsed_ms() > patience {
+                child.kill().unwrap();
+                kills += 1;
+            }
+            clock.sleep(Duration::from_millis(10)).await;
+        }
+    }
+    (runs, kills)
+}
+
+/// How often each key below a prefix was written, as etcd counts.
+async fn writes(url: &str) -> BTreeMap<String, i64> {
+    let etcd = support::etcd().await;
+    let prefix = format!("/{}", url.trim_start_matches("etcd://").split_once('/').unwrap().1);
+    let answer = etcd.ctl(&["get", &prefix, "--prefix", "--keys-only", "--write-out=json"]);
+    let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
+    let kvs = answer["kvs"].as_array().cloned().unwrap_or_default();
+    let line = |kv: serde_json::Value| {
+        let key = String::from_utf8(STANDARD.decode(kv["key"].as_str().unwrap()).unwrap()).unwrap();
+        (key.trim_start_matches(&prefix).to_owned(), kv["version"].as_i64().unwrap())
+    };
+    kvs.into_iter().map(line).collect()
+}
+
+async fn storm(server: Server) {
+    let real = SystemClock::new();
+    let seed = real.random();
+    println!("storm on {server:?}: seed {seed}");
+    let copies = fresh_prefix().await;
+    let then = format!("batch = 3\nthen = [{{ export = \"{copies}\" }}]\n");
+    let fleet = Fleet::new(&fresh_state(server).await, &then).await;
+    fill(&fleet.home.path("origin.db"), RECORDS, |number| format!("one {number}")).await;
+    let chance = |number| -> SharedClock { TestClock::at("2026-01-01T00:00:00Z", seed ^ number) };
+    let change = async {
+        for round in 1..=ROUNDS {
+            real.sleep(STORM / 50).await;
+            let so_far = CHANGED * round / ROUNDS;
+            fill(&fleet.home.path("origin.db"), so_far, |number| format!("two {number}")).await;
+        }
+    };
+    let (one, two, three, ()) = tokio::join!(
+        machine(&fleet, chance(1), real.clone()),
+        machine(&fleet, chance(2), real.clone()),
+        machine(&fleet, chance(3), real.clone()),
+        change,
+    );
+    println!("runs and kills: {one:?} {two:?} {three:?}");
+    // Two passes: what the last killed one left, then its follow-ups.
+    for _ in 0..2 {
+        let end = || fleet.home.run(&["sync", "--json"]);
+        let ran = (0..5).map(|_| end()).find(|ran| ran.code != 7).expect("nobody is at work any more");
+        ran.ends(0);
+    }
+    fleet.in_step().await;
+    let exported = super::open_store(&copies).await;
+    assert!(crate::flow::rig::contents(&exported).await == fleet.origin().await, "every change was exported");
+    for counted in [writes(&target_of(&fleet)).await, writes(&copies).await] {
+        assert_eq!(counted.len(), RECORDS);
+        for (key, count) in counted {
+            let number: usize = key.rsplit('/').next().unwrap().parse().unwrap();
+            let most = if number < CHANGED { 2 } else { 1 };
+            assert!(count <= most, "{key} was written {count} times (seed {seed})");
+        }
+    }
+    at_rest(&fleet).await;
+    let runs = fleet.look().await.read_all::<Report>(keys::RUNS).await.unwrap();
+    let cut = runs.iter().filter(|(_, run)| run.interrupted).count();
+    println!("{} runs, {cut} of them killed on the way (seed {seed})", runs.len());
+    assert!(cut > 0, "some were killed at work (seed {seed})");
+}
+
+fn target_of(fleet: &Fleet) -> String {
+    fleet.target.name().to_owned()
+}
+
+/// No task, no letter, no lease, no open batch; source, state and store agree.
+async fn at_rest(fleet: &Fleet) {
+    let state = fleet.look().await;
+    for prefix in ["queue/", "dead/", "open/", "lease/"] {
+        assert!(state.keys(prefix).await.unwrap().is_empty(), "nothing is left below {prefix}");
+    }
+    fleet.home.run(&["audit", "--json"]).ends(0);
+    let fences = state.keys("fence/").await.unwrap();
+    assert!(fences.iter().all(|key| key == "fence/copy" || key.contains("worker-")), "{fences:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn three_processes_and_random_kills_do_everything_once_on_etcd() {
+    storm(Server::Etcd).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn three_processes_and_random_kills_do_everything_once_on_postgres() {
+    storm(Server::Postgres).await;
+}
