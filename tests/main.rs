@@ -4,6 +4,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 #![allow(clippy::unwrap_used)] // a test that cannot unwrap has failed, which is what unwrap says
 
+mod browser;
 mod cli;
 mod config;
 mod conformance;

@@ -3,14 +3,17 @@
 
 use std::path::{Path, PathBuf};
 
+use clap::Args;
 use serde_json::json;
 
 use super::desk::Desk;
 use super::output::{Color, Output};
+use super::serve::Serve;
 use super::sync::Sync;
 use super::{dead, decide, page, plan, queue, undo, why};
 use crate::error::{Error, Result, from_io};
 use crate::pipeline::open::Memory;
+use crate::server;
 use crate::state::{Report, keys};
 use crate::store::Access;
 
@@ -28,6 +31,18 @@ then  = [{ export = "objects" }, { command = ["sh", "-c", "test ! -e broken"] }]
 guard = { max_delete = "30%", above = 10 }
 "#;
 
+/// Pipelines that are only there for the page.
+const MORE: &str = r#"
+[pipelines.handbook]
+from = { files = "handbook" }
+into = "sqlite:.trueup/handbook.db"
+when = "0 16 * * *"
+
+[pipelines.notices]
+from = { files = "notices" }
+into = "sqlite:.trueup/notices.db"
+"#;
+
 struct Story<'d> {
     desk: Desk,
     folder: PathBuf,
@@ -35,22 +50,42 @@ struct Story<'d> {
     out: &'d Output,
 }
 
-pub async fn run(desk: &Desk) -> Result<u8> {
-    let folder = tempfile::Builder::new()
-        .prefix("trueup-demo-")
-        .tempdir()
-        .map_err(|e| from_io(e, "making a folder"))?;
-    let at = folder.path().to_owned();
-    // With --json the story is one document at the end; the commands themselves stay silent.
-    let shown = Output { json: false, quiet: true, ..desk.out };
-    let config = at.join("trueup.toml");
-    let desk_there = Desk { config, out: shown, clock: desk.clock.clone() };
-    let mut story = Story { desk: desk_there, folder: at, steps: Vec::new(), out: &desk.out };
-    let outcome = story.tell().await;
-    if desk.out.json {
-        desk.out.json(&json!({ "demo": story.steps }));
+/// What `trueup demo` takes.
+#[derive(Args)]
+pub struct Demo {
+    /// Go on as a server when the story is told, with its page on what the story left behind
+    #[arg(long)]
+    serve: bool,
+    /// Where `--serve` listens. Port 0 takes a free one
+    #[arg(long, default_value = server::LISTEN, value_name = "HOST:PORT", requires = "serve")]
+    listen: String,
+}
+
+impl Demo {
+    pub async fn run(self, desk: &Desk) -> Result<u8> {
+        let folder = tempfile::Builder::new()
+            .prefix("trueup-demo-")
+            .tempdir()
+            .map_err(|e| from_io(e, "making a folder"))?;
+        let at = folder.path().to_owned();
+        // With --json the story is one document at the end; the commands themselves stay silent.
+        let shown = Output { json: false, quiet: true, ..desk.out };
+        let config = at.join("trueup.toml");
+        let desk_there = Desk { config: config.clone(), out: shown, clock: desk.clock.clone() };
+        let mut story = Story { desk: desk_there, folder: at, steps: Vec::new(), out: &desk.out };
+        let outcome = story.tell().await;
+        if desk.out.json {
+            desk.out.json(&json!({ "demo": story.steps }));
+        }
+        outcome?;
+        if !self.serve {
+            return Ok(0);
+        }
+        story.prepare_page()?;
+        story.say("The page shows what is left: 30 deletes that wait for a person. Ctrl-C ends it.");
+        let desk = Desk { config, out: desk.out, clock: desk.clock.clone() };
+        Serve::on(self.listen).run(&desk).await
     }
-    outcome.map(|()| 0)
 }
 
 impl Story<'_> {
@@ -96,6 +131,15 @@ impl Story<'_> {
         let broken = self.folder.join("broken");
         std::fs::remove_file(&broken).map_err(|error| from_io(error, "mending the command"))?;
         self.step("dead retry --all", 0, Step::Retry).await
+    }
+
+    /// More to look at than one pipeline: one that has not run yet, and one whose source is missing.
+    fn prepare_page(&self) -> Result<()> {
+        self.write("trueup.toml", &format!("{CONFIG}{MORE}"))?;
+        for chapter in ["arrival", "leave", "travel"] {
+            self.write(&format!("handbook/{chapter}.md"), &format!("# {chapter}\n"))?;
+        }
+        Ok(())
     }
 
     fn setting(&self) -> Result<()> {

@@ -118,7 +118,7 @@ enum Command {
     /// Run what is due, and show it: scheduler, queue workers, replicas, HTTP API
     Serve(serve::Serve),
     /// See it work: no config, no network, no servers
-    Demo,
+    Demo(demo::Demo),
     /// Shell completions
     Completions { shell: clap_complete::Shell },
 }
@@ -182,7 +182,7 @@ async fn run(cli: Cli, out: Output) -> Result<u8> {
         Command::State(args) => args.run(&desk).await,
         Command::Kv(args) => args.run(&desk).await,
         Command::Serve(args) => Box::pin(args.run(&desk)).await,
-        Command::Demo => demo::run(&desk).await,
+        Command::Demo(args) => Box::pin(args.run(&desk)).await,
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "trueup", &mut script);

@@ -26,6 +26,11 @@ pub enum LogFormat {
 }
 
 impl Serve {
+    /// As the demo serves: with the usual logs, on this address.
+    pub fn on(listen: String) -> Self {
+        Serve { listen, log_format: LogFormat::Text }
+    }
+
     pub async fn run(self, desk: &Desk) -> Result<u8> {
         let config = desk.config()?;
         let memory = desk.memory(&config, Access::Write).await?;

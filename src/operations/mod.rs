@@ -17,7 +17,7 @@ use crate::pipeline::{Ask, Pipeline, hold};
 use crate::registry;
 use crate::state::held::{Header, HeldItem};
 use crate::state::journal::Change;
-use crate::state::{Report, State, keys};
+use crate::state::{Report, State, decode, keys};
 use crate::store::Access;
 
 pub mod follow;
@@ -116,24 +116,43 @@ pub async fn plan(spec: &config::Pipeline, memory: &Memory, ask: &Ask) -> Result
     registry::open(spec, memory, Access::Read).await?.preview(ask).await
 }
 
+/// Reports read together: few questions, and few reports read for nothing.
+const RUNS_AT_ONCE: usize = 64;
+
 /// The newest runs, newest first.
 pub async fn runs(state: &State, pipeline: Option<&str>, limit: usize) -> Result<Runs> {
     let mut runs: Vec<Report> = Vec::new();
     // Run ids grow, so the newest are the last keys.
-    for key in state.keys(keys::RUNS).await?.iter().rev() {
-        if runs.len() >= limit {
-            break;
+    let newest: Vec<String> = state.keys(keys::RUNS).await?.into_iter().rev().collect();
+    for some in newest.chunks(RUNS_AT_ONCE) {
+        let names: Vec<&str> = some.iter().map(String::as_str).collect();
+        for (key, stored) in names.iter().zip(state.store().get(&names).await?) {
+            let Some(stored) = stored else { continue };
+            let report: Report = decode(key, &stored.value)?;
+            if pipeline.is_none_or(|name| report.pipeline == name) {
+                runs.push(report);
+            }
+            if runs.len() >= limit {
+                return Ok(Runs::of(runs));
+            }
         }
-        let wanted = |report: &Report| pipeline.is_none_or(|name| report.pipeline == name);
-        runs.extend(state.read::<Report>(key).await?.filter(wanted));
     }
     Ok(Runs::of(runs))
 }
 
 /// What the guard holds back, by plan, change and rule.
 pub async fn held(state: &State) -> Result<Held> {
+    held_by(state, |_| true).await
+}
+
+/// What the guard holds back of one pipeline.
+pub async fn held_of(state: &State, pipeline: &str) -> Result<Held> {
+    held_by(state, |header| header.pipeline == pipeline).await
+}
+
+async fn held_by(state: &State, wanted: impl Fn(&Header) -> bool) -> Result<Held> {
     let mut held = Held { held: Vec::new() };
-    for header in state.held_headers().await? {
+    for header in state.held_headers().await?.into_iter().filter(wanted) {
         held.held.extend(groups(&header, state.held_items(&header).await?));
     }
     Ok(held)

@@ -1,10 +1,15 @@
 //! What is due, running, failing, held, at a glance.
 
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::Rhythm;
 use super::pauses::Pause;
+use super::slots::Memo;
 use crate::clock::rfc3339_ms;
 use crate::config::{self, Config};
 use crate::error::{Error, Result};
@@ -12,6 +17,9 @@ use crate::pipeline::open::Memory;
 use crate::state::lease::Holder;
 use crate::state::{Report, State, Status, decode, keys};
 use crate::store::Stored;
+
+/// A slot that has not begun so long after its time is late: beyond any jitter, and a restart.
+const LATE_AFTER: Duration = Duration::from_secs(120);
 
 #[derive(Debug, Clone, Serialize)]
 pub struct Overview {
@@ -40,6 +48,11 @@ pub struct One {
     /// Since when a person has paused it.
     pub paused: Option<String>,
     pub plan: Option<String>,
+    /// The slot that should have been run by now.
+    #[serde(skip)]
+    pub late: Option<String>,
+    #[serde(skip)]
+    pub report: Option<Report>,
 }
 
 pub async fn all(config: &Config, memory: &Memory) -> Result<Overview> {
@@ -51,24 +64,86 @@ pub async fn one(spec: &config::Pipeline, memory: &Memory) -> Result<One> {
     look(&[spec], memory).await?.pop().ok_or_else(|| Error::bug("a pipeline vanished"))
 }
 
-/// All at once: three questions to the state, however many pipelines there are.
+/// All at once: a handful of questions to the state, however many pipelines there are.
 async fn look(specs: &[&config::Pipeline], memory: &Memory) -> Result<Vec<One>> {
     let state = &memory.state;
     let lasts: Vec<Option<String>> =
         read_many(state, specs.iter().map(|spec| keys::last(&spec.name))).await?;
     let runs = lasts.iter().flatten().map(|run| keys::run(run));
     let mut reports = read_many::<Report>(state, runs).await?.into_iter();
-    let paused: Vec<Option<Pause>> =
-        read_many(state, specs.iter().map(|spec| keys::pause(&spec.name))).await?;
+    let mut paused: BTreeMap<String, Pause> = state.read_all(keys::PAUSES).await?.into_iter().collect();
+    let mut memos: BTreeMap<String, Memo> = by_key(state, specs, keys::SLOTS, keys::slot).await?;
+    let leases = leases(memory).await?;
+    let mut times = Times::at(memory.clock.now());
     let mut all = Vec::with_capacity(specs.len());
-    for ((spec, last), paused) in specs.iter().zip(lasts).zip(paused) {
+    for (spec, last) in specs.iter().zip(lasts) {
         let report = if last.is_some() { reports.next().flatten() } else { None };
-        let holder = memory.locks.holder(&spec.name).await?;
+        let holder = match leases.contains(&keys::lease(&spec.name)) {
+            true => memory.locks.holder(&spec.name).await?,
+            false => None,
+        };
         let locked = memory.locks.are_local() && memory.locks.is_taken(&spec.name).await;
-        let one = put_together(spec, memory, holder.is_some() || locked, last, report, paused)?;
+        let paused = paused.remove(&keys::pause(&spec.name));
+        let mut one = put_together(spec, holder.is_some() || locked, last, report, paused);
+        if let Some(rhythm) = times.of(spec)?.filter(|_| spec.enabled && one.paused.is_none()) {
+            one.next = rhythm.next.map(rfc3339_ms);
+            let memo = memos.remove(&keys::slot(&spec.name)).filter(|_| !one.running);
+            one.late = memo.and_then(|memo| memo.late(&rhythm.rhythm, rhythm.edge)).map(rfc3339_ms);
+        }
         all.push(One { holder, ..one });
     }
     Ok(all)
+}
+
+/// One key for one pipeline, one listing for many.
+async fn by_key<T: DeserializeOwned>(
+    state: &State,
+    specs: &[&config::Pipeline],
+    prefix: &str,
+    key: fn(&str) -> String,
+) -> Result<BTreeMap<String, T>> {
+    let [spec] = specs else { return Ok(state.read_all(prefix).await?.into_iter().collect()) };
+    let key = key(&spec.name);
+    Ok(state.read(&key).await?.map(|found| (key, found)).into_iter().collect())
+}
+
+/// Locks that several machines share, by the keys of those that are taken: only their holders are asked for.
+async fn leases(memory: &Memory) -> Result<BTreeSet<String>> {
+    if memory.locks.are_local() {
+        return Ok(BTreeSet::new());
+    }
+    Ok(memory.state.keys(keys::LEASES).await?.into_iter().collect())
+}
+
+/// What the clock says about each rhythm, asked once for all pipelines that share it.
+struct Times {
+    now: Timestamp,
+    known: HashMap<(String, String), Moment>,
+}
+
+struct Moment {
+    rhythm: Rhythm,
+    next: Option<Timestamp>,
+    /// The last slot that should have begun by now.
+    edge: Option<Timestamp>,
+}
+
+impl Times {
+    fn at(now: Timestamp) -> Self {
+        Times { now, known: HashMap::new() }
+    }
+
+    fn of(&mut self, spec: &config::Pipeline) -> Result<Option<&Moment>> {
+        let Some(when) = &spec.when else { return Ok(None) };
+        let name = (when.clone(), spec.tz.clone());
+        if !self.known.contains_key(&name) {
+            let rhythm = Rhythm::new(when, &spec.tz)?;
+            let past = self.now.checked_sub(LATE_AFTER).ok();
+            let (next, edge) = (rhythm.next(self.now), past.and_then(|past| rhythm.latest(past)));
+            self.known.insert(name.clone(), Moment { rhythm, next, edge });
+        }
+        Ok(self.known.get(&name))
+    }
 }
 
 async fn read_many<T: DeserializeOwned>(
@@ -86,12 +161,11 @@ async fn read_many<T: DeserializeOwned>(
 
 fn put_together(
     spec: &config::Pipeline,
-    memory: &Memory,
     running: bool,
     last_run: Option<String>,
     report: Option<Report>,
     paused: Option<Pause>,
-) -> Result<One> {
+) -> One {
     let status = match &report {
         None => "never",
         // Marked as running, but nobody holds the lock: the next start will settle it.
@@ -99,7 +173,7 @@ fn put_together(
         Some(report) => report.status.name(),
     };
     let counts = report.as_ref().map(|report| report.counts.clone()).unwrap_or_default();
-    Ok(One {
+    One {
         pipeline: spec.name.clone(),
         enabled: spec.enabled,
         running,
@@ -112,13 +186,10 @@ fn put_together(
         unproven: counts.unproven,
         when: spec.when.clone(),
         tz: spec.tz.clone(),
-        next: next(spec, memory)?.filter(|_| spec.enabled && paused.is_none()),
+        next: None,
         paused: paused.map(|pause| pause.since),
-        plan: report.and_then(|report| report.plan).filter(|_| counts.held > 0),
-    })
-}
-
-fn next(spec: &config::Pipeline, memory: &Memory) -> Result<Option<String>> {
-    let rhythm = Rhythm::of(spec)?;
-    Ok(rhythm.and_then(|rhythm| rhythm.next(memory.clock.now())).map(rfc3339_ms))
+        plan: report.as_ref().and_then(|report| report.plan.clone()).filter(|_| counts.held > 0),
+        late: None,
+        report,
+    }
 }

@@ -21,13 +21,24 @@ pub const BEAT: Duration = Duration::from_secs(2);
 pub const STALE: Duration = Duration::from_secs(6);
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Memo {
+pub(super) struct Memo {
     rhythm: String,
     slot: Timestamp,
     /// When it was claimed, and when its runner was last heard of.
     claimed: String,
     at: String,
     finished: bool,
+}
+
+impl Memo {
+    /// The slot that should have been run by now; `edge` is the last one of the rhythm that should have.
+    pub(super) fn late(&self, rhythm: &Rhythm, edge: Option<Timestamp>) -> Option<Timestamp> {
+        let edge = edge.filter(|_| self.rhythm == rhythm.name())?;
+        match self.finished {
+            true => (self.slot < edge).then(|| rhythm.next(self.slot)).flatten(),
+            false => (self.slot <= edge).then_some(self.slot),
+        }
+    }
 }
 
 /// A slot that is ours to run.

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use crate::error::{Error, Kind};
+use crate::error::{Error, Fault, Kind};
 
 /// What a route answers.
 pub type Answer = std::result::Result<Response, No>;
@@ -47,6 +47,8 @@ impl IntoResponse for No {
             "kind": error.kind(), "message": error.to_string(), "remedy": error.remedy()
         } });
         let mut response = (status, Json(shown)).into_response();
+        // For whoever shows it to a person.
+        response.extensions_mut().insert(Fault::of(&error));
         if status == StatusCode::UNAUTHORIZED {
             response
                 .headers_mut()

@@ -119,7 +119,7 @@ fn cookie(headers: &HeaderMap) -> Option<&str> {
 }
 
 /// Browsers say where a request comes from; programs say nothing, and are no page of another site.
-fn is_same_origin(headers: &HeaderMap) -> bool {
+pub fn is_same_origin(headers: &HeaderMap) -> bool {
     let text = |name: header::HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
     if let Some(site) = headers.get("sec-fetch-site") {
         return matches!(site.to_str(), Ok("same-origin" | "none"));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures::FutureExt;
@@ -15,8 +15,8 @@ use super::House;
 use super::answer::{self, No};
 use super::api::{Access, Route};
 use super::listen::Peer;
-use super::{doors, pace};
-use crate::error::{Error, Kind};
+use super::{doors, pace, pages};
+use crate::error::{Error, Fault, Kind};
 
 /// Looking something up.
 const READ_WITHIN: Duration = Duration::from_secs(30);
@@ -34,6 +34,7 @@ pub async fn pass(State(way): State<Way>, request: Request, next: Next) -> Respo
     let started = way.house.clock.elapsed_ms();
     let method = request.method().clone();
     let is_api = request.uri().path().starts_with("/api");
+    let page = (!is_api && takes_pages(request.headers())).then(|| request.uri().to_string());
     let mut response = match admit(&way, &request) {
         Ok(()) => answer(&way, request, next).await,
         Err(no) => no.into_response(),
@@ -42,6 +43,9 @@ pub async fn pass(State(way): State<Way>, request: Request, next: Next) -> Respo
         let allowed = response.headers_mut().remove(header::ALLOW);
         response = answer::in_our_words(response.status()).into_response();
         response.headers_mut().extend(allowed.map(|methods| (header::ALLOW, methods)));
+    }
+    if let Some(wanted) = page {
+        response = for_people(&way, &method, &wanted, response);
     }
     let took = way.house.clock.elapsed_ms().saturating_sub(started);
     way.house.meters.answered(&method, way.route.path, response.status(), took);
@@ -67,11 +71,30 @@ async fn answer(way: &Way, request: Request, next: Next) -> Response {
     }
 }
 
+/// The address somebody asks from.
+pub fn address(peer: Option<Peer>) -> IpAddr {
+    peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |Peer(address)| address)
+}
+
+/// A browser that opens an address, not a program.
+fn takes_pages(headers: &HeaderMap) -> bool {
+    headers
+        .get(header::ACCEPT)
+        .and_then(|kinds| kinds.to_str().ok())
+        .is_some_and(|kinds| kinds.contains("text/html"))
+}
+
+/// People see errors as pages, and are asked for the token where it is missing.
+fn for_people(way: &Way, method: &Method, wanted: &str, response: Response) -> Response {
+    let Some(fault) = response.extensions().get::<Fault>() else { return response };
+    match response.status() {
+        StatusCode::UNAUTHORIZED if *method == Method::GET => pages::ask_to_log_in(wanted),
+        status => pages::layout::trouble(&way.house, status, fault),
+    }
+}
+
 fn admit(way: &Way, request: &Request) -> Result<(), No> {
-    let from = request
-        .extensions()
-        .get::<Peer>()
-        .map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |Peer(address)| *address);
+    let from = address(request.extensions().get::<Peer>().copied());
     let acts = way.route.access == Access::Act;
     let kind = if acts { pace::Kind::Write } else { pace::Kind::Read };
     if !way.house.pace.take(from, kind) {

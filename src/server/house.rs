@@ -1,7 +1,8 @@
 //! What everything inside one `trueup serve` shares, and the one way work is started in it.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
@@ -10,7 +11,7 @@ use super::events::Events;
 use super::meters::Meters;
 use super::pace::Pace;
 use super::workspaces::Rooms;
-use crate::clock::SharedClock;
+use crate::clock::{SharedClock, rfc3339_ms};
 use crate::config::{self, Config};
 use crate::error::{Error, Fault, Kind, Result};
 use crate::operations;
@@ -41,6 +42,15 @@ pub struct House {
     stop: Stop,
     stopping: watch::Sender<bool>,
     in_flight: watch::Sender<usize>,
+    /// Pipelines whose last run could not start: no report of it is kept anywhere.
+    troubles: Mutex<BTreeMap<String, Trouble>>,
+}
+
+/// Why a run could not start.
+#[derive(Debug, Clone)]
+pub struct Trouble {
+    pub at: String,
+    pub fault: Fault,
 }
 
 /// Counted as in flight until it is dropped.
@@ -71,6 +81,7 @@ impl House {
             stop: Stop::default(),
             stopping: watch::Sender::new(false),
             in_flight: watch::Sender::new(0),
+            troubles: Mutex::default(),
             config,
             memory,
             clock,
@@ -161,6 +172,11 @@ impl House {
         ran
     }
 
+    /// Pipelines whose last run could not start, and why.
+    pub fn troubles(&self) -> BTreeMap<String, Trouble> {
+        self.troubles.lock().map(|troubles| troubles.clone()).unwrap_or_default()
+    }
+
     /// A run came to its end: say so to the log, the meters and whoever listens.
     pub fn ended(&self, report: &Report) {
         let counts = &report.counts;
@@ -191,6 +207,9 @@ impl House {
             );
         }
         self.meters.ran(report);
+        if let Ok(mut troubles) = self.troubles.lock() {
+            troubles.remove(&report.pipeline);
+        }
         self.events.ended(report);
     }
 
@@ -205,6 +224,10 @@ impl House {
         );
         if error.kind() != Kind::Busy {
             self.meters.not_started(pipeline);
+            if let Ok(mut troubles) = self.troubles.lock() {
+                let at = rfc3339_ms(self.clock.now());
+                troubles.insert(pipeline.to_owned(), Trouble { at, fault: fault.clone() });
+            }
         }
         self.events.not_started(pipeline, &fault);
     }

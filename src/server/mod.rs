@@ -1,8 +1,9 @@
 //! `trueup serve`: one process that runs what is due and shows what is true.
 //!
 //! `house` is what everything in it shares; `timetable`, `workers`, `standing` and `workspaces` are the loops that run
-//! pipelines, follow-up work, replicas and jobs; `doors` decides who may ask, `api` answers, `events` tells what is going on, `meters`
-//! counts. `listen` is the wire. Nothing here decides anything about data: that is asked of `operations`.
+//! pipelines, follow-up work, replicas and jobs; `doors` decides who may ask, `api` answers, `pages` is what people look
+//! at, `events` tells what is going on, `meters` counts. `listen` is the wire. Nothing here decides anything about data:
+//! that is asked of `operations`.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,6 +27,7 @@ mod house;
 mod listen;
 mod meters;
 mod pace;
+pub mod pages;
 mod standing;
 mod timetable;
 mod workers;

@@ -6,6 +6,7 @@ mod documented;
 mod doors;
 mod metering;
 mod notices;
+mod pages;
 pub mod rig;
 mod signals;
 mod simulated;

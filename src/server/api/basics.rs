@@ -1,10 +1,10 @@
-//! Health, metrics, and a plain page.
+//! Health and metrics.
 
 use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::{StatusCode, header};
-use axum::response::{Html, IntoResponse, Response};
+use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
 use crate::server::House;
@@ -28,15 +28,6 @@ pub async fn metrics(State(house): State<Arc<House>>) -> Result<Response, No> {
     let text = house.meters.render(&house).await?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
-}
-
-pub async fn page() -> Html<&'static str> {
-    Html(
-        "<!doctype html><html lang=en><meta charset=utf-8><title>trueup</title><h1>trueup</h1>\
-         <p>It is running. <a href=/api/pipelines>Pipelines</a>, <a href=/api/runs>runs</a>, \
-         <a href=/api/held>held</a>, <a href=/api/queue>queue</a>, <a href=/api/dead>dead letters</a>, \
-         <a href=/metrics>metrics</a>.</p></html>",
-    )
 }
 
 pub async fn nowhere() -> Response {

@@ -1,4 +1,5 @@
-//! Every route, once: the router and the OpenAPI document are both made from this table.
+//! Every route of the API, once: the router and the OpenAPI document are both made from this table. Pages have a
+//! table of their own.
 
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use axum::routing::{MethodRouter, any, get, post};
 
 use super::House;
 use super::front::{self, Way};
+use super::pages::PAGES;
 
 mod basics;
 mod decisions;
@@ -16,9 +18,9 @@ mod follow;
 mod live;
 pub mod openapi;
 mod pipelines;
-mod replicas;
+pub mod replicas;
 mod runs;
-mod stores;
+pub mod stores;
 mod workspaces;
 
 /// Who may ask for a route, and how long it may take.
@@ -59,7 +61,7 @@ pub const LIMIT_MAX: usize = 1_000;
 /// Bodies are lists of keys at most.
 const BODY_MAX: usize = 1 << 20;
 
-const fn read(
+pub const fn read(
     path: &'static str,
     summary: &'static str,
     answers: &'static str,
@@ -69,7 +71,7 @@ const fn read(
     Route { method, path, access, summary, asks: &[], takes: None, status: 200, answers, handler }
 }
 
-const fn act(
+pub const fn act(
     path: &'static str,
     summary: &'static str,
     answers: &'static str,
@@ -98,7 +100,7 @@ impl Route {
         Route { takes: Some(schema), ..self }
     }
 
-    const fn open(self) -> Route {
+    pub const fn open(self) -> Route {
         Route { access: Access::Open, ..self }
     }
 }
@@ -112,7 +114,6 @@ const fn must(name: &'static str, about: &'static str) -> Param {
 }
 
 pub const ROUTES: &[Route] = &[
-    read("/", "A plain page that names the addresses", "Text", || get(basics::page)),
     read("/healthz", "The process is up", "Health", || get(basics::health)).open(),
     read("/readyz", "The process is up and its state can be read", "Health", || get(basics::ready)).open(),
     read("/metrics", "Counters for Prometheus", "Text", || get(basics::metrics)),
@@ -264,7 +265,7 @@ pub fn router(house: &Arc<House>) -> Router {
         (route.handler)().layer(from_fn_with_state(way, front::pass))
     };
     let mut router: Router<Arc<House>> = Router::new();
-    for route in ROUTES {
+    for route in ROUTES.iter().chain(PAGES) {
         router = router.route(route.path, passed(route));
     }
     router

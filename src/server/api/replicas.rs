@@ -26,7 +26,7 @@ enum Side {
     Postgres,
 }
 
-fn engine(house: &House, name: &str) -> Result<Replica> {
+pub fn engine(house: &House, name: &str) -> Result<Replica> {
     if !house.config.replicas.contains_key(name) {
         let known: Vec<&str> = house.config.replicas.keys().map(String::as_str).collect();
         return Err(Error::new(Kind::NotFound, format!("there is no replica {name}"))

@@ -35,13 +35,13 @@ pub struct Key {
 }
 
 /// A store, and the pipeline whose recipe says what its tables are.
-struct Known<'c> {
-    spec: &'c StoreSpec,
+pub struct Known<'c> {
+    pub spec: &'c StoreSpec,
     writer: Option<&'c Pipeline>,
 }
 
 /// By the name of the config, or the address (without secrets) of one that has no name.
-fn known(config: &Config) -> BTreeMap<&str, Known<'_>> {
+pub fn known(config: &Config) -> BTreeMap<&str, Known<'_>> {
     let mut all: BTreeMap<&str, Known<'_>> = BTreeMap::new();
     for (name, spec) in &config.stores {
         all.insert(name, Known { spec, writer: None });
@@ -60,7 +60,7 @@ fn known(config: &Config) -> BTreeMap<&str, Known<'_>> {
     all
 }
 
-async fn opened(house: &House, name: &str) -> Result<SharedStore> {
+pub async fn opened(house: &House, name: &str) -> Result<SharedStore> {
     let all = known(&house.config);
     let Some(store) = all.get(name) else {
         let names: Vec<&str> = all.keys().copied().collect();
@@ -75,7 +75,7 @@ async fn opened(house: &House, name: &str) -> Result<SharedStore> {
     }
 }
 
-fn kind(place: &Place) -> &'static str {
+pub fn kind(place: &Place) -> &'static str {
     match place {
         Place::Memory => "memory",
         Place::Sqlite(_) => "sqlite",
