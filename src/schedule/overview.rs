@@ -78,10 +78,8 @@ async fn look(specs: &[&config::Pipeline], memory: &Memory) -> Result<Vec<One>> 
     let mut all = Vec::with_capacity(specs.len());
     for (spec, last) in specs.iter().zip(lasts) {
         let report = if last.is_some() { reports.next().flatten() } else { None };
-        let holder = match leases.contains(&keys::lease(&spec.name)) {
-            true => memory.locks.holder(&spec.name).await?,
-            false => None,
-        };
+        let leased = leases.contains(&keys::lease(&spec.name));
+        let holder = if leased { memory.locks.holder(&spec.name).await? } else { None };
         let locked = memory.locks.are_local() && memory.locks.is_taken(&spec.name).await;
         let paused = paused.remove(&keys::pause(&spec.name));
         let mut one = put_together(spec, holder.is_some() || locked, last, report, paused);

@@ -34,10 +34,10 @@ impl Memo {
     /// The slot that should have been run by now; `edge` is the last one of the rhythm that should have.
     pub(super) fn late(&self, rhythm: &Rhythm, edge: Option<Timestamp>) -> Option<Timestamp> {
         let edge = edge.filter(|_| self.rhythm == rhythm.name())?;
-        match self.finished {
-            true => (self.slot < edge).then(|| rhythm.next(self.slot)).flatten(),
-            false => (self.slot <= edge).then_some(self.slot),
+        if self.finished {
+            return (self.slot < edge).then(|| rhythm.next(self.slot)).flatten();
         }
+        (self.slot <= edge).then_some(self.slot)
     }
 }
 

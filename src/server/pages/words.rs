@@ -58,7 +58,7 @@ pub fn took(started: &str, finished: Option<&str>) -> Option<String> {
     let ms = ended.as_millisecond() - started.as_millisecond();
     Some(match ms {
         ..1_000 => format!("{ms} ms"),
-        ..60_000 => format!("{:.1} s", ms as f64 / 1_000.0),
+        1_000..60_000 => format!("{:.1} s", ms as f64 / 1_000.0),
         _ => format!("{} min {} s", ms / 60_000, ms / 1_000 % 60),
     })
 }
