@@ -124,6 +124,7 @@ fn crowd(pipelines: usize) -> Home {
 }
 
 /// The median of so many looks at the overview.
+#[allow(clippy::disallowed_methods)] // how long a server takes is real time
 async fn overview_takes(serving: &Serving) -> Duration {
     let mut took = Vec::new();
     for _ in 0..21 {
