@@ -1,7 +1,5 @@
 //! What the pages promise without a browser: escaped, small, quick, and without a secret.
 
-use std::time::Duration;
-
 use super::rig::{Got, Serving};
 use crate::cli::home::Home;
 
@@ -123,23 +121,10 @@ fn crowd(pipelines: usize) -> Home {
     home
 }
 
-/// The median of so many looks at the overview.
-#[allow(clippy::disallowed_methods)] // how long a server takes is real time
-async fn overview_takes(serving: &Serving) -> Duration {
-    let mut took = Vec::new();
-    for _ in 0..21 {
-        let started = std::time::Instant::now();
-        page(serving, "/").await.is(200);
-        took.push(started.elapsed());
-    }
-    took.sort();
-    took[took.len() / 2]
-}
-
 #[tokio::test]
-async fn the_overview_of_a_thousand_pipelines_stays_small_and_quick() {
-    let (few, many) = (crowd(10), crowd(1_000));
-    let (few, many) = (Serving::of(&few).await, Serving::of(&many).await);
+async fn the_overview_of_a_thousand_pipelines_stays_small() {
+    let many = crowd(1_000);
+    let many = Serving::of(&many).await;
     let got = page(&many, "/").await.is(200);
     let mut size = got.text.len();
     for asset in ["style.css", "script.js", "icon.svg"] {
@@ -148,10 +133,6 @@ async fn the_overview_of_a_thousand_pipelines_stays_small_and_quick() {
     assert!(size < 60 << 10, "{size} bytes");
     assert!(got.text.contains("page 1 of 20") && got.text.contains("never run"));
     assert!(page(&many, "/?page=20").await.text.contains("p0999"));
-    let (short, long) = (overview_takes(&few).await, overview_takes(&many).await);
-    println!("overview: 10 pipelines {short:?}, 1,000 pipelines {long:?}, {size} bytes with assets");
-    // The aim is three times; a debug build on a busy machine is given room, an N+1 is not.
-    assert!(long < Duration::from_millis(400), "{long:?} beside {short:?}");
 }
 
 // ---- the palette ----
