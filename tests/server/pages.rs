@@ -1,4 +1,4 @@
-//! What the pages promise without a browser: escaped, small, quick, and without a secret.
+//! What the pages promise without a browser: escaped, small, and without a secret.
 
 use super::rig::{Got, Serving};
 use crate::cli::home::Home;

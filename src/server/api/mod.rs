@@ -199,11 +199,7 @@ pub const ROUTES: &[Route] = &[
     asking("/api/workspaces/{workspace}/pages/{page}/policies/{source}", "A policy", "Document", || {
         get(workspaces::policy)
     })
-    .asks(&[may(
-        "language",
-        "string",
-        "de, en, es, fr, it, pt, ro, fi or sv; left out: as it was written",
-    )]),
+    .asks(&[may("language", "Language", "left out: as it was written")]),
     read("/api/workspaces/{workspace}/pages/{page}/issues", "The issues of a page", "Issues", || {
         get(workspaces::issues)
     }),
