@@ -134,7 +134,10 @@ impl Home {
         }
         // The build folder may be closed to others.
         let program = self.path("trueup");
-        fs::copy(env!("CARGO_BIN_EXE_trueup"), &program).unwrap();
+        // By a process of its own: a child that another test starts meanwhile would inherit the open file, and a
+        // program that is open for writing cannot be started.
+        let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_trueup")).arg(&program).status();
+        assert!(copied.unwrap().success());
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&program).args(args);
         let ran = Ran::of(command.current_dir(self.path("")).stdin(Stdio::null()).output().unwrap());
