@@ -38,15 +38,6 @@ async fn a_key_that_already_holds_the_same_is_taken_over_without_a_write() {
 }
 
 #[tokio::test]
-async fn with_adopt_a_foreign_key_is_overwritten() {
-    let rig = Rig { adopt: true, ..Rig::new() };
-    rig.intrude("a", "theirs").await;
-    rig.give(&[("a", "ours")]).await;
-    rig.ran(0, 1, 0, 0).await;
-    rig.in_step().await;
-}
-
-#[tokio::test]
 async fn a_key_nobody_gave_is_never_touched() {
     let rig = Rig::new();
     rig.intrude("stranger", "theirs").await;

@@ -27,15 +27,21 @@ async fn sigterm_ends_it_with_0_and_lets_go_of_listeners() {
     assert!(events.text().await.unwrap().contains("listening"), "the stream ended as streams end");
 }
 
-#[tokio::test]
-async fn work_in_flight_finishes_before_it_ends() {
+/// A server that was asked to stop while a follow-up of its is under way; the gate keeps that from ending.
+async fn stopped_at_work() -> (Home, Serving) {
     let home = slow("");
     home.write("gate", "");
-    let mut serving = Serving::of(&home).await;
+    let serving = Serving::of(&home).await;
     serving.post("/api/pipelines/notes/start", None).await.is(202);
     support::until("a follow-up to be under way", || home.path("done").exists()).await;
     serving.signal("TERM");
     support::until("the stop to be heard", || serving.said().contains("stopping")).await;
+    (home, serving)
+}
+
+#[tokio::test]
+async fn work_in_flight_finishes_before_it_ends() {
+    let (home, mut serving) = stopped_at_work().await;
     home.remove("gate");
     assert_eq!(serving.ended().await, 0, "{}", serving.said());
     let runs = home.run(&["runs", "--json"]).ends(0).json();
@@ -45,13 +51,7 @@ async fn work_in_flight_finishes_before_it_ends() {
 
 #[tokio::test]
 async fn a_second_signal_ends_it_at_once() {
-    let home = slow("");
-    home.write("gate", "");
-    let mut serving = Serving::of(&home).await;
-    serving.post("/api/pipelines/notes/start", None).await.is(202);
-    support::until("a follow-up to be under way", || home.path("done").exists()).await;
-    serving.signal("TERM");
-    support::until("the first to be heard", || serving.said().contains("stopping")).await;
+    let (home, mut serving) = stopped_at_work().await;
     serving.signal("TERM");
     assert_eq!(serving.ended().await, 130);
     home.remove("gate");

@@ -141,8 +141,36 @@ pub fn compare(table: &Table, found: &Found, native: impl Fn(Type) -> &'static s
     })
 }
 
+/// What brings a table to its layout, statement by statement; the table learns its version.
+pub fn steps(
+    table: &mut Table,
+    found: &Found,
+    change: Change,
+    create: fn(&Table) -> String,
+    native: fn(Type) -> &'static str,
+) -> Vec<String> {
+    let mut steps = Vec::new();
+    table.schema_version = match change {
+        Change::Nothing => found.described.as_ref().map_or(1, |(version, _)| *version),
+        Change::Create => {
+            steps.push(create(table));
+            1
+        }
+        Change::Grow(missing, version) => {
+            let name = quoted(&table.name);
+            steps.extend(missing.into_iter().map(|at| {
+                let column = &table.columns[at];
+                format!("ALTER TABLE {name} ADD COLUMN {} {}", quoted(&column.name), native(column.holds))
+            }));
+            version
+        }
+    };
+    steps.extend(indexes(table));
+    steps
+}
+
 /// The unique natural key and the indexes of the recipe, as both databases write them.
-pub fn indexes(table: &Table) -> Vec<String> {
+fn indexes(table: &Table) -> Vec<String> {
     let name = quoted(&table.name);
     let key: Vec<String> = table.key.iter().map(|at| quoted(&table.columns[*at].name)).collect();
     let unique = quoted(&format!("{}_natural_key", table.name));

@@ -117,27 +117,7 @@ async fn lay_out(
     before: &Found,
     change: Change,
 ) -> Result<()> {
-    let mut steps = Vec::new();
-    table.schema_version = match change {
-        Change::Nothing => before.described.as_ref().map_or(1, |(version, _)| *version),
-        Change::Create => {
-            steps.push(create(table));
-            1
-        }
-        Change::Grow(missing, version) => {
-            for at in missing {
-                let column = &table.columns[at];
-                steps.push(format!(
-                    "ALTER TABLE {} ADD COLUMN {} {}",
-                    quoted(&table.name),
-                    quoted(&column.name),
-                    native(column.holds)
-                ));
-            }
-            version
-        }
-    };
-    steps.extend(layout::indexes(table));
+    let steps = layout::steps(table, before, change, create, native);
     within(BULK_MAX, client.batch_execute(&steps.join(";"))).await?;
     let sql = "INSERT INTO sync_schema VALUES($1, $2, $3) ON CONFLICT(table_name)
                DO UPDATE SET schema_version = $2, columns = $3 WHERE sync_schema.columns <> $3";

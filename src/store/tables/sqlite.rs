@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rusqlite::{Connection, OpenFlags};
 
-use super::layout::{self, Change, Found, Table, Type};
+use super::layout::{self, Found, Table, Type};
 use super::row::{Held, Place, version};
 use super::{Batch, Span};
 use crate::error::{Error, Kind, Result, from_io};
@@ -215,27 +215,8 @@ fn lay_out_within(connection: &Connection, tables: &mut [Table]) -> Result<()> {
     connection.execute_batch(BESIDE).map_err(explain)?;
     for table in tables {
         let found = found(connection, table)?;
-        let mut steps = Vec::new();
-        table.schema_version = match layout::compare(table, &found, native)? {
-            Change::Nothing => found.described.map_or(1, |(version, _)| version),
-            Change::Create => {
-                steps.push(create(table));
-                1
-            }
-            Change::Grow(missing, version) => {
-                for at in missing {
-                    let column = &table.columns[at];
-                    steps.push(format!(
-                        "ALTER TABLE {} ADD COLUMN {} {}",
-                        quoted(&table.name),
-                        quoted(&column.name),
-                        native(column.holds)
-                    ));
-                }
-                version
-            }
-        };
-        steps.extend(layout::indexes(table));
+        let change = layout::compare(table, &found, native)?;
+        let steps = layout::steps(table, &found, change, create, native);
         for step in steps {
             connection.execute_batch(&step).map_err(explain)?;
         }
