@@ -1,6 +1,7 @@
 //! A batch on its way to the store: rendered, with prior values at hand, as intents and conditional writes.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -103,12 +104,13 @@ pub trait Prepare: Sync {
 
 /// Every write learns its place in the journal, and its baseline record points there.
 pub fn number(run: &str, batch: u32, ready: &mut [Ready]) {
+    let run: Arc<str> = run.into();
     let writes = ready.iter_mut().filter_map(|one| match one {
         Ready::Write(write) => Some(write),
         _ => None,
     });
     for (index, write) in (0u32..).zip(writes) {
-        write.pointer = Pointer { run: run.to_owned(), batch, index };
+        write.pointer = Pointer { run: run.clone(), batch, index };
         if let Some(next) = &mut write.intent.next {
             next.base.written = write.pointer.clone();
         }

@@ -49,7 +49,7 @@ async fn settle_batch(line: &Pipeline, key: &str, run: &str, batch: u32, open: O
             }
             Some(version) => {
                 count += 1;
-                let pointer = Pointer { run: run.to_owned(), batch, index };
+                let pointer = Pointer { run: run.into(), batch, index };
                 items.extend(settle::landed(line, intent, version, pointer)?);
             }
             None => late.push((index, Late::Dropped)),

@@ -225,7 +225,7 @@ impl Pipeline {
         let base: Option<Base> = self.state.read(&keys::base(&self.name, &step.identity)).await?;
         let gone: Option<Tombstone> = self.state.read(&keys::tombstone(&self.name, &step.identity)).await?;
         let latest = base.map(|base| base.written).or(gone.map(|gone| gone.written));
-        let here = Pointer { run: run.to_owned(), batch: step.batch, index: step.index };
+        let here = Pointer { run: run.into(), batch: step.batch, index: step.index };
         Ok(if latest == Some(here) { Standing::PutBack } else { Standing::Undone })
     }
 

@@ -174,7 +174,7 @@ impl Pipeline {
                 change: intent.change,
                 outcome: late.map_or_else(|| "applied".to_owned(), |(_, late)| said(&late)),
                 sha256: intent.bytes,
-                run: at.run,
+                run: at.run.to_string(),
             });
             next = intent.prior_base.map(|prior| prior.base.written);
         }

@@ -158,7 +158,7 @@ pub fn tasks(pipeline: &str, intent: &Intent, write: &Pointer, now: Timestamp) -
 
 /// A state item that enqueues a message about a run.
 pub fn notice(pipeline: &str, then: &str, run: &str, message: String, now: Timestamp) -> Result<Item> {
-    let write = Pointer { run: run.to_owned(), ..Pointer::unset() };
+    let write = Pointer { run: run.into(), ..Pointer::unset() };
     let task = Task {
         key: run.to_owned(),
         change: Change::Add,
@@ -177,7 +177,7 @@ pub fn notice(pipeline: &str, then: &str, run: &str, message: String, now: Times
 
 /// Far from every other write's, small enough for any JSON reader, with room for thousands of claims.
 fn first_fence(write: &Pointer) -> u64 {
-    let hash = Fingerprint::of(String::from(write.clone()).as_bytes());
+    let hash = Fingerprint::of(write.to_string().as_bytes());
     hash.0.iter().take(5).fold(0, |number, byte| number << 8 | u64::from(*byte)) << 12
 }
 
