@@ -55,6 +55,20 @@ pub enum Task {
     },
 }
 
+impl Task {
+    /// The page it is about.
+    pub fn page(&self) -> Option<&str> {
+        match self {
+            Task::Policies { page }
+            | Task::Policy { page, .. }
+            | Task::Analyze { page }
+            | Task::Reanalyze { page }
+            | Task::Clear { page } => Some(page),
+            Task::Purge { .. } => None,
+        }
+    }
+}
+
 /// What a job is doing, by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -71,6 +85,25 @@ pub enum Activity {
     Extracting,
     Translating,
     Analyzing,
+}
+
+impl Activity {
+    pub fn name(self) -> &'static str {
+        match self {
+            Activity::Submitting => "submitting",
+            Activity::Scheduling => "scheduling",
+            Activity::Locking => "locking",
+            Activity::Scanning => "scanning",
+            Activity::Fetching => "fetching",
+            Activity::Caching => "caching",
+            Activity::Purging => "purging",
+            Activity::Prompting => "prompting",
+            Activity::Uploading => "uploading",
+            Activity::Extracting => "extracting",
+            Activity::Translating => "translating",
+            Activity::Analyzing => "analyzing",
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::health::{self, Beside, CLASSES, Class, Mark};
 use super::layout::{At, Leaf};
 use super::words::{grouped, many, part, time};
-use super::{Shared, pipeline};
+use super::{Shared, pipeline, workspace};
 use crate::operations::follow::{self, Depth};
 use crate::schedule::overview::{self, One};
 use crate::server::House;
@@ -66,12 +66,13 @@ pub async fn show(State(house): State<Shared>, Asked(which): Asked<Which>) -> Re
     let body = html! {
         div #overview.board data-fresh {
             div.head { h1 { "Overview" } p.muted { (verdict(&tally, total)) } }
-            @if total == 0 && house.config.replicas.is_empty() { (nothing(&house)) } @else {
+            @if total == 0 && house.config.replicas.is_empty() && house.config.workspaces.is_empty() { (nothing(&house)) } @else {
                 (tiles(&tally, shown, &queue, &dead))
                 @if total > 0 { (table(&house, &rows, page, shown, now)) }
             }
         }
         (replicas(&house))
+        (workspace::hint(house.config.workspaces.keys()))
     };
     let leaf = Leaf { title: "Overview", at: At::Overview, pipeline: None, live: true, body };
     Ok(leaf.show(&house))
