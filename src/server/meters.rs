@@ -158,7 +158,7 @@ impl Meters {
         let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         let waiting = queue::waiting(&house.memory.state).await?;
         let letters = dead::all(&house.memory.state).await?;
-        for one in overview::all(&house.config, &house.memory).await?.pipelines {
+        for one in overview::all_knowing(&house.config, &house.memory, &house.ended).await?.pipelines {
             let of = ByPipeline { pipeline: one.pipeline.clone() };
             self.held.get_or_create(&of).set(whole(one.held));
             let depth = waiting.iter().filter(|task| task.pipeline == one.pipeline).count();

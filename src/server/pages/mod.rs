@@ -27,6 +27,8 @@ mod why;
 mod words;
 mod workspace;
 
+pub use overview::Board;
+
 type Shared = Arc<super::House>;
 
 pub const STYLE: &str = include_str!("style.css");
