@@ -120,7 +120,7 @@ impl Status {
     }
 
     pub fn of_error(error: &Error) -> Self {
-        Status::Error { code: code(error), text: format!("{error} {}", error.remedy()) }
+        Status::Error { code: code(error), text: format!("{error}. {}", error.remedy()) }
     }
 }
 

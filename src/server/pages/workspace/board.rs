@@ -9,6 +9,7 @@ use super::super::words::{grouped, part, time};
 use super::state::{in_order, tone, word};
 use super::{page_address, page_api};
 use crate::clock::rfc3339_ms;
+use crate::workspace::analyze::AGREEMENT;
 use crate::workspace::{Issue, Passage, Reference, Severity};
 
 /// Issues of one column.
@@ -76,7 +77,9 @@ fn described(workspace: &str, page: &str, passage: &Passage) -> Markup {
             blockquote {
                 (place.excerpt)
                 footer {
-                    a href=(to_excerpt(workspace, page, place)) { (place.title) }
+                    a href=(to_excerpt(workspace, page, place)) {
+                        @if place.source == AGREEMENT { "the agreement" } @else { (place.title) }
+                    }
                     @if place.unresolved { " " (badge(Tone::Late, "not found there any more")) }
                 }
             }
@@ -86,7 +89,7 @@ fn described(workspace: &str, page: &str, passage: &Passage) -> Markup {
 
 /// The document, at the place an issue points to.
 fn to_excerpt(workspace: &str, page: &str, place: &Reference) -> String {
-    let document = if place.source == crate::workspace::analyze::AGREEMENT {
+    let document = if place.source == AGREEMENT {
         format!("{}/agreement", page_address(workspace, page))
     } else {
         format!("{}/policies/{}", page_address(workspace, page), part(&place.source))
