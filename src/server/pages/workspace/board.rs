@@ -21,7 +21,7 @@ pub fn section(workspace: &str, page: &str, issues: &[Issue], now: Timestamp) ->
             header { h2 #issues-title { "Issues" } }
             div #issues.in data-fresh {
                 @if issues.is_empty() {
-                    p.empty { "No issues. “Analyse” looks for some; so does " code { "trueup page analyze " (page) } "." }
+                    p.empty { "No issues. An analysis (" code { "trueup page analyze " (page) } ") looks for some, and anybody can write one down." }
                 } @else {
                     div.lanes { @for resolved in [false, true] { (lane(workspace, page, issues, resolved, now)) } }
                 }

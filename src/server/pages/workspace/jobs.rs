@@ -52,8 +52,7 @@ fn list(workspace: &str, page: Option<&str>, jobs: &[Job], now: Timestamp) -> Ma
     let busy = shown.iter().any(|job| !job.status.is_final());
     html! {
         @if shown.is_empty() {
-            p.empty { "No work in the background. “Analyse” and “Translate” begin some; so does "
-                code { "trueup page policies" } " when a policy changed." }
+            p.empty { "Nothing was asked for. Analyses and translations are done here, one after the other." }
         } @else {
             table.cards data-busy[busy] {
                 thead { tr { th { "Job" } th { "State" } th { "Progress" } th { "Since" } th {} } }
