@@ -77,21 +77,31 @@ pub struct Ended(Mutex<HashMap<String, Arc<Report>>>);
 impl Ended {
     /// Reports of these runs, in their order; only those not known yet are read.
     async fn reports(&self, state: &State, runs: &[Option<String>]) -> Result<Vec<Option<Arc<Report>>>> {
-        let mut known = self.0.lock().map(|known| known.clone()).unwrap_or_default();
-        let new: Vec<&String> = runs.iter().flatten().filter(|run| !known.contains_key(*run)).collect();
-        if !new.is_empty() {
-            let read = read_many::<Report>(state, new.iter().map(|run| keys::run(run))).await?;
-            let named =
-                new.iter().zip(read).filter_map(|(run, report)| Some(((*run).clone(), Arc::new(report?))));
-            known.extend(named);
+        let mut reports = self.known(runs);
+        let new = |(run, report): (&Option<String>, &Option<Arc<Report>>)| {
+            run.as_ref().filter(|_| report.is_none()).map(|run| keys::run(run))
+        };
+        let missing: Vec<String> = runs.iter().zip(&reports).filter_map(new).collect();
+        if missing.is_empty() {
+            return Ok(reports);
         }
-        let reports = runs.iter().map(|run| known.get(run.as_ref()?).cloned()).collect::<Vec<_>>();
+        let mut read = read_many::<Report>(state, missing.into_iter()).await?.into_iter();
+        for (run, report) in runs.iter().zip(&mut reports) {
+            if run.is_some() && report.is_none() {
+                *report = read.next().flatten().map(Arc::new);
+            }
+        }
         if let Ok(mut kept) = self.0.lock() {
             // Those of before are forgotten: as many are kept as there are pipelines.
             let over = reports.iter().flatten().filter(|report| report.status != Status::Running);
             *kept = over.map(|report| (report.id.clone(), report.clone())).collect();
         }
         Ok(reports)
+    }
+
+    fn known(&self, runs: &[Option<String>]) -> Vec<Option<Arc<Report>>> {
+        let Ok(known) = self.0.lock() else { return vec![None; runs.len()] };
+        runs.iter().map(|run| known.get(run.as_ref()?).cloned()).collect()
     }
 }
 
