@@ -75,6 +75,20 @@ impl Past {
         !self.held_identities.is_empty() && self.held_identities.contains(identity)
     }
 
+    /// An undo that no pass has answered yet: what it undid is to be held, and said so.
+    pub fn undid_something_new(&self) -> bool {
+        let unsaid = |(identity, decision): (&String, &Decision)| {
+            decision.verdict == Verdict::Undone && !self.held_identities.contains(identity)
+        };
+        self.decisions.iter().any(unsaid)
+    }
+
+    /// Something else than the last run's outcome is known of it.
+    pub fn mentions(&self, identity: &str) -> bool {
+        self.knows(identity)
+            || (!self.parked_identities.is_empty() && self.parked_identities.contains(identity))
+    }
+
     /// A person decided about it, or is asked to.
     fn knows(&self, identity: &str) -> bool {
         self.holds(identity) || (!self.decisions.is_empty() && self.decisions.contains_key(identity))
@@ -212,9 +226,20 @@ impl Decider<'_> {
             return; // counted with what stays held
         }
         let parked = self.past.parked_identities.contains(&step.identity);
-        self.report.count(&step.scope, |counts| {
-            counts.scanned += 1;
-            if parked { counts.skipped += 1 } else { counts.unchanged += 1 }
+        let missing = match step.base() {
+            Ok(Some((_, base))) => self.line.shape.is_missing(&base.prior(&step.identity)),
+            _ => false,
+        };
+        self.report.count(&step.scope, |counts| match (missing, parked) {
+            (true, _) => counts.missing += 1,
+            (false, true) => {
+                counts.scanned += 1;
+                counts.skipped += 1;
+            }
+            (false, false) => {
+                counts.scanned += 1;
+                counts.unchanged += 1;
+            }
         });
     }
 

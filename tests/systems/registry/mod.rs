@@ -3,6 +3,7 @@
 mod changes;
 mod desk;
 mod documents;
+mod drift;
 mod followed;
 mod outages;
 mod repositories;
