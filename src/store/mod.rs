@@ -13,6 +13,7 @@ use crate::record::{Fingerprint, Version};
 pub mod cloudflare;
 pub mod counted;
 pub mod etcd;
+pub mod failures;
 pub mod faulty;
 pub mod folder;
 pub mod limited;
