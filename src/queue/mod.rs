@@ -25,6 +25,9 @@ mod work;
 
 pub use work::{Summary, Worker};
 
+/// What stands in a follow-up's place where the write itself was given up.
+pub const WRITE: &str = "write";
+
 /// Web hooks and commands claimed together, in rounds of those under way at once.
 const ROUNDS: usize = 4;
 
@@ -107,6 +110,9 @@ pub struct Task {
     /// that a token given out for an older version of the task never fits a newer one.
     #[serde(default)]
     pub fence: u64,
+    /// An update of something whose addition was never worked on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub still_new: bool,
     /// What a notification says; other tasks are told about their key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
@@ -122,6 +128,11 @@ pub struct Claim {
 impl Task {
     pub fn state(&self) -> &'static str {
         if self.claim.is_some() { "taken" } else { "open" }
+    }
+
+    /// Whoever does it meets its key for the first time.
+    pub fn is_new(&self) -> bool {
+        self.change == Change::Add || self.still_new
     }
 
     /// Its back-off is over.
@@ -148,6 +159,7 @@ pub fn tasks(pipeline: &str, intent: &Intent, write: &Pointer, now: Timestamp) -
             not_before: None,
             claim: None,
             fence: first_fence(write),
+            still_new: intent.still_new,
             message: None,
         };
         items.push(item(keys::task(pipeline, then, &name), &task)?);
@@ -170,6 +182,7 @@ pub fn notice(pipeline: &str, then: &str, run: &str, message: String, now: Times
         claim: None,
         fence: first_fence(&write),
         write,
+        still_new: false,
         message: Some(message),
     };
     item(keys::task(pipeline, then, run), &task)

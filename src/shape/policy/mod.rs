@@ -338,7 +338,8 @@ impl Shape for Policy {
         };
         // What we know ourselves comes first; rows met for the first time bring their fields along.
         let first_met = prior.is_none();
-        let fields = if first_met { ours.fields.clone().or(&fields) } else { ours.fields.clone() };
+        let carried = first_met || theirs.is_none();
+        let fields = if carried { ours.fields.clone().or(&fields) } else { ours.fields.clone() };
         let until = carry.and_then(|carry| carry.until).unwrap_or_else(|| rfc3339_ms(deadline(now)));
         let archived = theirs.as_ref().is_some_and(|row| row.status == Status::Archived);
         let same = theirs.is_some_and(|row| row.says_the_same(&ours) && row.fields == fields);
