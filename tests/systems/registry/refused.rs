@@ -52,7 +52,8 @@ async fn a_policy_refused_in_three_runs_is_a_dead_letter_and_holds_nothing_back(
     assert_eq!(desk.last_run().await["errorCount"], 1);
     let letter = desk.value("dead-letter:p03").await.unwrap();
     assert_eq!((&letter["operation"], &letter["retryCount"]), (&json!("add"), &json!(3)), "{letter}");
-    assert_eq!((&letter["movedAt"].is_string(), &letter["createdAt"]), (&true, &json!(T1)), "{letter}");
+    let [created, moved] = ["createdAt", "movedAt"].map(|name| letter[name].as_str().unwrap());
+    assert!(T1 <= created && created < moved, "{letter}");
     assert!(letter["errorMessage"].as_str().unwrap().contains("did not take"), "{letter}");
     assert_eq!(letter["sha"].as_str().map(str::len), Some(40));
     assert_eq!(desk.value("queue:p03").await, None);
@@ -65,6 +66,8 @@ async fn a_policy_refused_in_three_runs_is_a_dead_letter_and_holds_nothing_back(
 async fn what_was_given_up_is_left_alone_and_said_on_every_run() {
     let (desk, kv) = refusing(12);
     give_up(&desk).await;
+    // What the last failure left in doubt is looked into once.
+    desk.run().await;
     desk.hub.asked();
     let bulks = kv.bulk_writes().len();
     let report = desk.run().await;

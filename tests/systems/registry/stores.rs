@@ -103,6 +103,7 @@ async fn on_cloudflare_ten_thousand_policies_are_two_bulk_requests_and_a_lost_st
         drop(std::fs::remove_file(desk.folder.path().join(end)));
     }
     kv.server.forget();
+    desk.clock.advance(Duration::from_secs(24 * 3600));
     let report = desk.ran([0, 0, 0, 10_000]).await;
     assert_eq!(
         (report.writes, kv.server.count("/values/policy")),
