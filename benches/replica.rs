@@ -1,13 +1,6 @@
 //! The replica's figures as ratios, each beside its plain alternative in the same run, on loopback.
-//!
-//! `cargo bench --bench replica` measures everything; `-- base backlog drain latency memory` picks. The sizes are
-//! `TRUEUP_BENCH_KEYS` (1,000,000) and `TRUEUP_BENCH_REVISIONS` (200,000).
-#![allow(clippy::unwrap_used, clippy::print_stdout)] // a bench that cannot unwrap has failed; it prints its table
 
-#[allow(dead_code)]
-#[path = "../tests/support/mod.rs"]
-mod support;
-
+use std::path::Path;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -24,49 +17,24 @@ use trueup::etcd::{
 use trueup::postgres::{PostgresPlace, Session};
 use trueup::replica::{Replica, ReplicaSpec};
 
-use support::{Etcd, Postgres};
+use crate::harness::{Bench, Group, Job, Measured, Outcome, runtime, timed};
+use crate::support::{Etcd, Postgres};
 
-const CHILD: &str = "TRUEUP_BENCH_CHILD";
+/// How a process of its own is told where its servers are.
+const PLACES: &str = "places";
 const VALUE_BYTES: usize = 100;
 /// The plain alternatives are slow: their rate is taken from this many.
 const PLAIN: usize = 3_000;
 const WRITES_PER_SECOND: u64 = 200;
 const LATENCY_WRITES: usize = 2_000;
 
-fn main() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    if let Ok(spec) = std::env::var(CHILD) {
-        runtime.block_on(child(&spec));
-        return;
-    }
-    let asked: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    let wanted = |name: &str| asked.is_empty() || asked.iter().any(|word| word == name);
-    println!("| figure | trueup | beside | ratio | wanted |\n|---|---|---|---|---|");
-    runtime.block_on(async {
-        if wanted("base") {
-            base().await;
-        }
-        if wanted("backlog") {
-            backlog().await;
-        }
-        if wanted("drain") {
-            drain().await;
-        }
-        if wanted("latency") {
-            latency().await;
-        }
-        if wanted("memory") {
-            memory().await;
-        }
-    });
-}
+pub const JOBS: &[Job] = &[("replica-base", base_alone)];
 
-fn size(name: &str, default: usize) -> usize {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
+pub const GROUPS: &[Group] =
+    &[("base", base), ("backlog", backlog), ("drain", drain), ("latency", latency), ("memory", memory)];
 
 /// Servers of its own for each figure, and the replica between them.
-struct Bench {
+struct Rig {
     _etcd: Etcd,
     _postgres: Postgres,
     client: Client,
@@ -75,7 +43,7 @@ struct Bench {
     clock: SharedClock,
 }
 
-impl Bench {
+impl Rig {
     async fn new() -> Self {
         let (etcd, postgres) = tokio::join!(Etcd::start(1), Postgres::start_with(&["max_wal_size=8GB"]));
         let url = format!("etcd://{}/bench/", etcd.endpoints());
@@ -83,10 +51,10 @@ impl Bench {
         let client = Client::new(&EtcdPlace::parse(&url).unwrap(), None).unwrap();
         let sql = Session::open(&PostgresPlace::parse(&dsn).unwrap(), None).await.unwrap();
         let spec = ReplicaSpec::new("bench", &url, &dsn).unwrap();
-        let bench = Bench { _etcd: etcd, _postgres: postgres, client, sql, spec, clock: SystemClock::new() };
-        bench.replica().init().await.unwrap();
-        bench.sql.batch_execute("CREATE TABLE plain (LIKE etcd INCLUDING ALL)").await.unwrap();
-        bench
+        let rig = Rig { _etcd: etcd, _postgres: postgres, client, sql, spec, clock: SystemClock::new() };
+        rig.replica().init().await.unwrap();
+        rig.sql.batch_execute("CREATE TABLE plain (LIKE etcd INCLUDING ALL)").await.unwrap();
+        rig
     }
 
     fn replica(&self) -> Replica {
@@ -137,10 +105,6 @@ fn value(at: usize) -> String {
     format!("{at:0>VALUE_BYTES$}")
 }
 
-fn row(figure: &str, ours: &str, beside: &str, ratio: f64, wanted: &str) {
-    println!("| {figure} | {ours} | {beside} | {ratio:.2} × | {wanted} |");
-}
-
 async fn read_all(client: &Client) -> Vec<KeyValue> {
     let (mut all, mut next) = (Vec::new(), b"/bench/".to_vec());
     loop {
@@ -156,15 +120,26 @@ async fn read_all(client: &Client) -> Vec<KeyValue> {
     }
 }
 
-/// Read everything, then one COPY of everything: what a person would write first.
-async fn base() {
-    let bench = Bench::new().await;
-    let keys = size("TRUEUP_BENCH_KEYS", 1_000_000);
-    bench.fill(keys).await;
-    let plain = bench.seconds(async {
-        let all = read_all(&bench.client).await;
+fn base(bench: &mut Bench) -> Outcome<()> {
+    let keys = bench.size(1_000_000, 20_000);
+    let (plain, ours) = runtime()?.block_on(bases(keys));
+    let name = format!("base of {keys} keys, against reading them and one COPY");
+    bench.compared(&name, 1.0, (seconds(plain), seconds(ours)));
+    Ok(())
+}
+
+fn seconds(seconds: f64) -> Measured {
+    Measured { seconds, peak_mb: 0.0 }
+}
+
+/// Read everything, then one COPY of everything: what a person would write first. And the replica.
+async fn bases(keys: usize) -> (f64, f64) {
+    let rig = Rig::new().await;
+    rig.fill(keys).await;
+    let plain = rig.seconds(async {
+        let all = read_all(&rig.client).await;
         let copy = "COPY plain (key, value, revision, tombstone, encoding) FROM STDIN BINARY";
-        let sink = bench.sql.copy_in(copy).await.unwrap();
+        let sink = rig.sql.copy_in(copy).await.unwrap();
         let types = [Type::TEXT, Type::TEXT, Type::INT8, Type::BOOL, Type::TEXT];
         let mut writer = std::pin::pin!(BinaryCopyInWriter::new(sink, &types));
         for pair in &all {
@@ -176,20 +151,14 @@ async fn base() {
     });
     let plain = plain.await;
     let mut stop = None;
-    let ours = bench.seconds(async {
-        stop = Some(bench.start());
-        bench.until("SELECT applied_revision FROM etcd_sync_state", 1).await;
+    let ours = rig.seconds(async {
+        stop = Some(rig.start());
+        rig.until("SELECT applied_revision FROM etcd_sync_state", 1).await;
     });
     let ours = ours.await;
-    assert_eq!(bench.number("SELECT count(*) FROM etcd").await, i64::try_from(keys).unwrap());
-    row(
-        &format!("base of {keys} keys"),
-        &format!("{ours:.2} s"),
-        &format!("{plain:.2} s read + COPY"),
-        ours / plain,
-        "≤ 1.0",
-    );
+    assert_eq!(rig.number("SELECT count(*) FROM etcd").await, i64::try_from(keys).unwrap());
     end(stop).await;
+    (plain, ours)
 }
 
 async fn end(running: Option<(watch::Sender<bool>, tokio::task::JoinHandle<()>)>) {
@@ -198,167 +167,165 @@ async fn end(running: Option<(watch::Sender<bool>, tokio::task::JoinHandle<()>)>
     task.await.unwrap();
 }
 
-async fn backlog() {
-    let bench = Bench::new().await;
-    let revisions = size("TRUEUP_BENCH_REVISIONS", 200_000);
-    bench.fill(1).await;
-    let first = bench.start();
-    bench.until("SELECT applied_revision FROM etcd_sync_state", 1).await;
+fn backlog(bench: &mut Bench) -> Outcome<()> {
+    let revisions = bench.size(200_000, 10_000);
+    let (plain, ours) = runtime()?.block_on(backlogs(revisions));
+    let name = format!("backlog of {revisions} revisions, {ours:.0}/s, against {plain:.0}/s row by row");
+    bench.at_least(&name, ours / plain, 25.0, "×");
+    Ok(())
+}
+
+/// Revisions per second, row by row and by the replica.
+async fn backlogs(revisions: usize) -> (f64, f64) {
+    let rig = Rig::new().await;
+    rig.fill(1).await;
+    let first = rig.start();
+    rig.until("SELECT applied_revision FROM etcd_sync_state", 1).await;
     end(Some(first)).await;
-    let puts = (0..revisions).map(|at| bench.client.put(put(name(at % 10_000), value(at))));
+    let puts = (0..revisions).map(|at| rig.client.put(put(name(at % 10_000), value(at))));
     futures::stream::iter(puts).buffer_unordered(64).for_each(|answer| async { drop(answer.unwrap()) }).await;
-    let last = revision_of(bench.client.range(trueup::etcd::request::key("x")).await.unwrap().header);
+    let last = revision_of(rig.client.range(trueup::etcd::request::key("x")).await.unwrap().header);
     let mut running = None;
-    let ours = bench.seconds(async {
-        running = Some(bench.start());
-        bench.until("SELECT applied_revision FROM etcd_sync_state", last).await;
+    let ours = rig.seconds(async {
+        running = Some(rig.start());
+        rig.until("SELECT applied_revision FROM etcd_sync_state", last).await;
     });
     let ours = revisions as f64 / ours.await;
     let insert =
-        bench.sql.prepare("INSERT INTO plain (key, value, revision) VALUES ($1, $2, $3)").await.unwrap();
-    let plain = bench.seconds(async {
+        rig.sql.prepare("INSERT INTO plain (key, value, revision) VALUES ($1, $2, $3)").await.unwrap();
+    let plain = rig.seconds(async {
         for at in 0..PLAIN {
             let revision = i64::try_from(at + 1).unwrap();
-            bench.sql.execute(&insert, &[&name(at), &value(at), &revision]).await.unwrap();
+            rig.sql.execute(&insert, &[&name(at), &value(at), &revision]).await.unwrap();
         }
     });
     let plain = PLAIN as f64 / plain.await;
-    row(
-        &format!("backlog of {revisions} revisions"),
-        &format!("{ours:.0}/s"),
-        &format!("{plain:.0}/s row by row"),
-        ours / plain,
-        "≥ 25",
-    );
     end(running).await;
+    (plain, ours)
 }
 
-async fn drain() {
-    let bench = Bench::new().await;
-    let writes = 50_000;
+fn drain(bench: &mut Bench) -> Outcome<()> {
+    let writes = bench.size(50_000, 5_000);
+    let (plain, ours) = runtime()?.block_on(drains(writes));
+    let name = format!("{writes} writes to etcd, {ours:.0}/s, against {plain:.0}/s one at a time");
+    bench.at_least(&name, ours / plain, 20.0, "×");
+    Ok(())
+}
+
+/// Writes per second, one at a time and by the replica.
+async fn drains(writes: usize) -> (f64, f64) {
+    let rig = Rig::new().await;
     let queue = format!(
         "SELECT count(etcd_set('/bench/' || n, repeat('x', {VALUE_BYTES}))) FROM generate_series(1, {writes}) n"
     );
-    assert_eq!(bench.number(&queue).await, writes);
+    assert_eq!(rig.number(&queue).await, i64::try_from(writes).unwrap());
     let mut running = None;
-    let ours = bench.seconds(async {
-        running = Some(bench.start());
+    let ours = rig.seconds(async {
+        running = Some(rig.start());
         let left = "SELECT CASE WHEN EXISTS (SELECT 1 FROM etcd_wal WHERE status = 'pending') THEN 0 ELSE 1 END::bigint";
-        bench.until(left, 1).await;
+        rig.until(left, 1).await;
     });
     let ours = writes as f64 / ours.await;
-    let plain = bench.seconds(async {
+    let plain = rig.seconds(async {
         for at in 0..PLAIN {
-            bench.client.put(put(name(at), value(at))).await.unwrap();
+            rig.client.put(put(name(at), value(at))).await.unwrap();
         }
     });
     let plain = PLAIN as f64 / plain.await;
-    row(
-        &format!("{writes} writes to etcd"),
-        &format!("{ours:.0}/s"),
-        &format!("{plain:.0}/s one at a time"),
-        ours / plain,
-        "≥ 20",
-    );
     end(running).await;
+    (plain, ours)
 }
 
-/// 99 in 100 are faster, in milliseconds.
+/// 99 in 100 are faster, in seconds.
 fn p99(mut all: Vec<f64>) -> f64 {
     all.sort_by(f64::total_cmp);
-    all[all.len() * 99 / 100] / 1_000.0
+    all[all.len() * 99 / 100] / 1e6
 }
 
-async fn pace(bench: &Bench, mut each: impl AsyncFnMut(usize)) {
-    let start = bench.clock.elapsed_ms();
+async fn pace(rig: &Rig, mut each: impl AsyncFnMut(usize)) {
+    let start = rig.clock.elapsed_ms();
     for at in 0..LATENCY_WRITES {
         each(at).await;
         let due = start + (at as u64 + 1) * 1_000 / WRITES_PER_SECOND;
-        let wait = due.saturating_sub(bench.clock.elapsed_ms());
-        bench.clock.sleep(Duration::from_millis(wait)).await;
+        let wait = due.saturating_sub(rig.clock.elapsed_ms());
+        rig.clock.sleep(Duration::from_millis(wait)).await;
     }
 }
 
+fn latency(bench: &mut Bench) -> Outcome<()> {
+    let [inward, outward] = runtime()?.block_on(latencies());
+    for (name, (bare, ours)) in [("etcd → PostgreSQL", inward), ("PostgreSQL → etcd", outward)] {
+        let name = format!("{name}, p99 at {WRITES_PER_SECOND}/s, against the bare way");
+        bench.compared(&name, 3.0, (seconds(bare), seconds(ours)));
+    }
+    Ok(())
+}
+
 /// Values are the microsecond they were written at; a row's `ts` is when it was seen.
-async fn latency() {
-    let bench = Bench::new().await;
-    let stamp = || bench.clock.now().as_microsecond().to_string();
+async fn latencies() -> [(f64, f64); 2] {
+    let rig = Rig::new().await;
+    let stamp = || rig.clock.now().as_microsecond().to_string();
     let seen = |table: &str| {
         format!(
             "SELECT (extract(epoch FROM ts) * 1e6 - value::float8)::float8 FROM {table} WHERE key LIKE '%in/%'"
         )
     };
     let read = async |table: &str| -> Vec<f64> {
-        bench.sql.query(&seen(table), &[]).await.unwrap().iter().map(|row| row.get(0)).collect()
+        rig.sql.query(&seen(table), &[]).await.unwrap().iter().map(|row| row.get(0)).collect()
     };
-    let arrivals = watch_arrivals(&bench).await;
-    let plain = insert_arrivals(&bench).await;
-    pace(&bench, async |at| drop(bench.client.put(put(format!("/bench/in/{at}"), stamp())).await.unwrap()))
-        .await;
-    bench.until("SELECT count(*) FROM plain", i64::try_from(LATENCY_WRITES).unwrap()).await;
+    let arrivals = watch_arrivals(&rig).await;
+    let plain = insert_arrivals(&rig).await;
+    pace(&rig, async |at| drop(rig.client.put(put(format!("/bench/in/{at}"), stamp())).await.unwrap())).await;
+    rig.until("SELECT count(*) FROM plain", i64::try_from(LATENCY_WRITES).unwrap()).await;
     plain.abort();
     let bare = p99(read("plain").await);
-    let running = bench.start();
-    bench.until("SELECT applied_revision FROM etcd_sync_state", 1).await;
-    bench.sql.batch_execute("DELETE FROM etcd").await.unwrap();
-    pace(&bench, async |at| drop(bench.client.put(put(format!("/bench/in/{at}"), stamp())).await.unwrap()))
-        .await;
-    bench.until("SELECT count(*) FROM etcd", i64::try_from(LATENCY_WRITES).unwrap()).await;
+    let running = rig.start();
+    rig.until("SELECT applied_revision FROM etcd_sync_state", 1).await;
+    rig.sql.batch_execute("DELETE FROM etcd").await.unwrap();
+    pace(&rig, async |at| drop(rig.client.put(put(format!("/bench/in/{at}"), stamp())).await.unwrap())).await;
+    rig.until("SELECT count(*) FROM etcd", i64::try_from(LATENCY_WRITES).unwrap()).await;
     let ours = p99(read("etcd").await);
-    row(
-        "etcd → PostgreSQL, p99 at 200/s",
-        &format!("{ours:.1} ms"),
-        &format!("{bare:.1} ms bare watch + INSERT"),
-        ours / bare,
-        "≤ 3",
-    );
-    latency_to_etcd(&bench, &arrivals).await;
+    let outward = latency_to_etcd(&rig, &arrivals).await;
     end(Some(running)).await;
+    [(bare, ours), outward]
 }
 
-async fn latency_to_etcd(bench: &Bench, arrivals: &Arrivals) {
-    let stamp = || bench.clock.now().as_microsecond().to_string();
-    pace(bench, async |at| drop(bench.client.put(put(format!("/bench/bare/{at}"), stamp())).await.unwrap()))
+async fn latency_to_etcd(rig: &Rig, arrivals: &Arrivals) -> (f64, f64) {
+    let stamp = || rig.clock.now().as_microsecond().to_string();
+    pace(rig, async |at| drop(rig.client.put(put(format!("/bench/bare/{at}"), stamp())).await.unwrap()))
         .await;
-    pace(bench, async |at| {
+    pace(rig, async |at| {
         let text = format!("SELECT etcd_set('/bench/out/{at}', '{}')", stamp());
-        bench.sql.batch_execute(&text).await.unwrap();
+        rig.sql.batch_execute(&text).await.unwrap();
     })
     .await;
     let all = |arrivals: &[(String, f64)], what: &str| -> Vec<f64> {
         arrivals.iter().filter(|it| it.0.starts_with(what)).map(|it| it.1).collect()
     };
     while all(&arrivals.lock().unwrap(), "/bench/out/").len() < LATENCY_WRITES {
-        bench.clock.sleep(Duration::from_millis(10)).await;
+        rig.clock.sleep(Duration::from_millis(10)).await;
     }
     let arrivals = arrivals.lock().unwrap().clone();
-    let (ours, bare) = (p99(all(&arrivals, "/bench/out/")), p99(all(&arrivals, "/bench/bare/")));
-    row(
-        "PostgreSQL → etcd, p99 at 200/s",
-        &format!("{ours:.1} ms"),
-        &format!("{bare:.1} ms bare put"),
-        ours / bare,
-        "≤ 3",
-    );
+    (p99(all(&arrivals, "/bench/bare/")), p99(all(&arrivals, "/bench/out/")))
 }
 
 type Arrivals = std::sync::Arc<std::sync::Mutex<Vec<(String, f64)>>>;
 
-async fn open_watch(bench: &Bench) -> trueup::etcd::WatchStream {
+async fn open_watch(rig: &Rig) -> trueup::etcd::WatchStream {
     let create = WatchCreateRequest {
         key: "/bench/".into(),
         range_end: range_end(b"/bench/"),
         ..WatchCreateRequest::default()
     };
     let request = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
-    bench.client.watch(request).await.unwrap()
+    rig.client.watch(request).await.unwrap()
 }
 
 /// When each key was seen by a watch, in microseconds after it was written.
-async fn watch_arrivals(bench: &Bench) -> Arrivals {
-    let mut stream = open_watch(bench).await;
+async fn watch_arrivals(rig: &Rig) -> Arrivals {
+    let mut stream = open_watch(rig).await;
     let arrivals = Arrivals::default();
-    let (seen, clock) = (arrivals.clone(), bench.clock.clone());
+    let (seen, clock) = (arrivals.clone(), rig.clock.clone());
     tokio::spawn(async move {
         while let Ok(Some(response)) = stream.responses.message().await {
             let now = clock.now().as_microsecond() as f64;
@@ -373,9 +340,9 @@ async fn watch_arrivals(bench: &Bench) -> Arrivals {
 }
 
 /// The plain alternative: a watch, and an INSERT for each event.
-async fn insert_arrivals(bench: &Bench) -> tokio::task::JoinHandle<()> {
-    let mut stream = open_watch(bench).await;
-    let sql = Session::open(&bench.spec.postgres, None).await.unwrap();
+async fn insert_arrivals(rig: &Rig) -> tokio::task::JoinHandle<()> {
+    let mut stream = open_watch(rig).await;
+    let sql = Session::open(&rig.spec.postgres, None).await.unwrap();
     tokio::spawn(async move {
         let insert =
             sql.prepare("INSERT INTO plain (key, value, revision) VALUES ($1, $2, $3)").await.unwrap();
@@ -391,32 +358,33 @@ async fn insert_arrivals(bench: &Bench) -> tokio::task::JoinHandle<()> {
 }
 
 /// The most memory a process used that took the base and went on to watch.
-async fn memory() {
-    let most = size("TRUEUP_BENCH_KEYS", 1_000_000);
-    let mut peaks = Vec::new();
+fn memory(bench: &mut Bench) -> Outcome<()> {
+    let most = bench.size(1_000_000, 10_000);
     for keys in [10_000, 100_000, 1_000_000].into_iter().filter(|keys| *keys <= most) {
-        let bench = Bench::new().await;
-        bench.fill(keys).await;
-        let endpoints = bench.spec.etcd.endpoints.join(",");
-        let dsn = bench.spec.postgres.shown().replace("postgres://", "postgres://postgres@");
-        let output = std::process::Command::new(std::env::current_exe().unwrap())
-            .env(CHILD, format!("etcd://{endpoints}/bench/\n{dsn}"))
-            .output()
-            .unwrap();
-        let peak: f64 = String::from_utf8_lossy(&output.stdout).trim().parse().unwrap();
-        peaks.push(peak);
-        row(
-            &format!("memory, {keys} keys"),
-            &format!("{peak:.0} MB"),
-            &format!("{:.0} MB at 10,000", peaks[0]),
-            peak / peaks[0],
-            "< 100 MB, flat",
-        );
+        let folder = Bench::folder()?;
+        let runtime = runtime()?;
+        let rig = runtime.block_on(Rig::new());
+        runtime.block_on(rig.fill(keys));
+        let endpoints = rig.spec.etcd.endpoints.join(",");
+        let dsn = rig.spec.postgres.shown().replace("postgres://", "postgres://postgres@");
+        std::fs::write(folder.path().join(PLACES), format!("etcd://{endpoints}/bench/\n{dsn}"))?;
+        let measured = Bench::job("replica-base", folder.path(), keys)?;
+        bench.at_most(&format!("memory of a base of {keys} keys"), measured.peak_mb, 100.0, "MB");
     }
+    Ok(())
 }
 
-async fn child(spec: &str) {
-    let (etcd, dsn) = spec.split_once('\n').unwrap();
+fn base_alone(folder: &Path, _keys: usize) -> Outcome<Duration> {
+    let places = std::fs::read_to_string(folder.join(PLACES))?;
+    let (etcd, dsn) = places.split_once('\n').ok_or("two places")?;
+    let ((), took) = timed(|| {
+        runtime()?.block_on(base_of(etcd, dsn));
+        Outcome::Ok(())
+    })?;
+    Ok(took)
+}
+
+async fn base_of(etcd: &str, dsn: &str) {
     let clock = SystemClock::new();
     let replica = Replica::new(ReplicaSpec::new("bench", etcd, dsn).unwrap(), clock.clone()).unwrap();
     let (stop, asked) = watch::channel(false);
@@ -431,8 +399,4 @@ async fn child(spec: &str) {
     }
     stop.send(true).unwrap();
     watcher.await.unwrap();
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
-    let kilobytes: f64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
-    println!("{}", kilobytes / 1_024.0);
 }

@@ -1,16 +1,21 @@
 //! A server under load: what a fixed rate of reads costs a sync that runs at the same time, and how long the reads take.
-#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::disallowed_methods)] // a program for people
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::harness::{Bench, Group, Job, Measured, Outcome, runtime};
+
 /// Reads per second, whatever the answers take: an open loop shows queues that a closed one hides.
 const READS_PER_SECOND: u64 = 500;
 const NOTES: usize = 10_000;
 /// Each side is measured this often, in turns; the best of each counts.
 const ROUNDS: usize = 3;
+
+pub const JOBS: &[Job] = &[];
+
+pub const GROUPS: &[Group] = &[("overview", overview), ("reads", reads_beside_a_sync)];
 
 struct Serving {
     child: Child,
@@ -89,29 +94,45 @@ async fn loaded(client: &reqwest::Client, serving: &Serving) -> (Duration, Vec<D
     (took, times)
 }
 
-async fn reads_beside_a_sync(client: &reqwest::Client) {
+fn reads_beside_a_sync(bench: &mut Bench) -> Outcome<()> {
+    let notes = bench.size(NOTES, 1_000);
+    let (alone, beside, p99) = runtime()?.block_on(in_turns(notes));
+    let name = format!("sync of {notes} records beside {READS_PER_SECOND} reads/s, against alone");
+    bench.compared(&name, 1.3, (Measured::took(alone), Measured::took(beside)));
+    bench.noted("those reads, p99", &format!("{p99:.1?}"));
+    Ok(())
+}
+
+async fn in_turns(notes: usize) -> (Duration, Duration, Duration) {
+    let client = client();
     let (mut alone, mut beside) = (Duration::MAX, Duration::MAX);
     let mut times = Vec::new();
     for _ in 0..ROUNDS {
-        alone = alone.min(sync(client, &serve(10, NOTES)).await);
-        let (took, reads) = loaded(client, &serve(10, NOTES)).await;
+        alone = alone.min(sync(&client, &serve(10, notes)).await);
+        let (took, reads) = loaded(&client, &serve(10, notes)).await;
         beside = beside.min(took);
         times.extend(reads);
     }
     times.sort();
-    let p99 = times[times.len() * 99 / 100];
-    let ratio = beside.as_secs_f64() / alone.as_secs_f64();
-    println!(
-        "| sync of {NOTES} records beside {READS_PER_SECOND} reads/s | {alone:.2?} | {beside:.2?} | {ratio:.2} × | 1.3 × |"
-    );
-    println!("| those reads ({}), p99 | | {p99:.1?} | | |", times.len());
+    (alone, beside, times[times.len() * 99 / 100])
 }
 
-async fn overview(client: &reqwest::Client, pipelines: usize) -> Duration {
+fn overview(bench: &mut Bench) -> Outcome<()> {
+    let runtime = runtime()?;
+    for (path, name) in [("/", "the overview page"), ("/api/pipelines", "the list of pipelines")] {
+        let (few, many) = runtime.block_on(async { (page(path, 10).await, page(path, 1_000).await) });
+        let name = format!("{name} with 1,000 pipelines, against 10");
+        bench.compared(&name, 3.0, (Measured::took(few), Measured::took(many)));
+    }
+    Ok(())
+}
+
+async fn page(path: &str, pipelines: usize) -> Duration {
+    let client = client();
     let serving = serve(pipelines, 1);
-    sync(client, &serving).await;
+    sync(&client, &serving).await;
     assert!(serving.folder.path().exists());
-    let url = format!("{}/api/pipelines", serving.url);
+    let url = format!("{}{path}", serving.url);
     let mut best = Duration::MAX;
     for _ in 0..20 {
         best = best.min(read(client.clone(), url.clone(), Instant::now()).await);
@@ -119,15 +140,6 @@ async fn overview(client: &reqwest::Client, pipelines: usize) -> Duration {
     best
 }
 
-#[tokio::main]
-async fn main() {
-    trueup::tls::choose();
-    let client = reqwest::Client::builder().no_proxy().build().unwrap();
-    println!("| what | floor | trueup | ratio | allowed |\n|---|---|---|---|---|");
-    let (few, many) = (overview(&client, 10).await, overview(&client, 1_000).await);
-    let ratio = many.as_secs_f64() / few.as_secs_f64();
-    println!(
-        "| overview of 1,000 pipelines against 10 | {few:.2?} | {many:.2?} | {ratio:.2} × | 3 × (the page) |"
-    );
-    reads_beside_a_sync(&client).await;
+fn client() -> reqwest::Client {
+    reqwest::Client::builder().no_proxy().build().unwrap()
 }

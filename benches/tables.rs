@@ -1,7 +1,5 @@
 //! Rows: what canonical hashing, a run with nothing to do and a first load cost, as ratios to the plainest way of doing
-//! the same in the same run. docs/benchmarks-tables.md says how to run it.
-#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::disallowed_methods)] // a program for people
-#![allow(dead_code)] // the tests' servers bring more than is used here
+//! the same in the same run.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -20,8 +18,8 @@ use trueup::pipeline::{Ask, Pipeline};
 use trueup::shape::canonical;
 use trueup::store::Access;
 
-#[path = "../tests/support/mod.rs"]
-mod support;
+use crate::harness::{Bench, Group, Job, Measured, Outcome, runtime};
+use crate::support;
 
 /// Each side is measured this often, in turns; the best of each counts.
 const ROUNDS: usize = 3;
@@ -44,24 +42,12 @@ key = "id"
 columns = { id = "integer", case_id = "integer", title = "text", text = "text", passed = "boolean", at = "timestamp" }
 "#;
 
-fn main() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    println!("| what | floor | trueup | ratio | allowed |\n|---|---|---|---|---|");
-    hashing();
-    runtime.block_on(async {
-        let api = serve();
-        nothing_to_do(&api).await;
-        first_load(&api).await;
-    });
-}
+pub const JOBS: &[Job] = &[];
 
-fn line(what: &str, floor: Duration, ours: Duration, allowed: f64) {
-    let ratio = ours.as_secs_f64() / floor.as_secs_f64();
-    println!("| {what} | {:.0} ms | {:.0} ms | {ratio:.2} × | {allowed} × |", ms(floor), ms(ours));
-}
+pub const GROUPS: &[Group] = &[("hashing", hashing), ("no-op", nothing_to_do), ("load", first_load)];
 
-fn ms(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e3
+fn compared(bench: &mut Bench, what: &str, allowed: f64, floor: Duration, ours: Duration) {
+    bench.compared(what, allowed, (Measured::took(floor), Measured::took(ours)));
 }
 
 fn vote(case: usize, n: usize) -> Value {
@@ -73,7 +59,8 @@ fn vote(case: usize, n: usize) -> Value {
     })
 }
 
-fn hashing() {
+#[allow(clippy::unnecessary_wraps)] // a group of figures
+fn hashing(bench: &mut Bench) -> Outcome<()> {
     const COUNT: usize = 300_000;
     let row = vote(105_116, 7);
     let (mut floor, mut ours) = (Duration::MAX, Duration::MAX);
@@ -90,12 +77,10 @@ fn hashing() {
         ours = ours.min(start.elapsed());
     }
     let bytes = canonical::to_vec(&row).len();
-    line(
-        &format!("canonicalise and hash {COUNT} rows of {bytes} B, against plain serialise and SHA-256"),
-        floor,
-        ours,
-        1.5,
-    );
+    let what =
+        format!("canonicalise and hash {COUNT} rows of {bytes} B, against plain serialise and SHA-256");
+    compared(bench, &what, 1.5, floor, ours);
+    Ok(())
 }
 
 /// Answers made once; connections are kept.
@@ -183,7 +168,14 @@ async fn sync(api: &str, folder: &Path, database: &str) -> (Duration, u64) {
     (start.elapsed(), report.writes)
 }
 
-async fn nothing_to_do(api: &str) {
+fn nothing_to_do(bench: &mut Bench) -> Outcome<()> {
+    let (floor, ours) = runtime()?.block_on(no_op(&serve()));
+    let what = format!("sync {ROWS} rows with nothing to do (SQLite), against fetching and parsing them");
+    compared(bench, &what, 1.5, floor, ours);
+    Ok(())
+}
+
+async fn no_op(api: &str) -> (Duration, Duration) {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     sync(api, folder.path(), "sqlite:rows.db").await;
     let (mut floor, mut ours) = (Duration::MAX, Duration::MAX);
@@ -193,15 +185,19 @@ async fn nothing_to_do(api: &str) {
         assert_eq!(writes, 0);
         ours = ours.min(took);
     }
-    line(
-        &format!("sync {ROWS} rows with nothing to do (SQLite), against fetching and parsing them"),
-        floor,
-        ours,
-        1.5,
-    );
+    (floor, ours)
 }
 
-async fn first_load(api: &str) {
+fn first_load(bench: &mut Bench) -> Outcome<()> {
+    let (copy, fetched, ours) = runtime()?.block_on(loads(&serve()));
+    let what = format!("first load of {ROWS} rows into PostgreSQL, against COPY of rows and cache entries");
+    compared(bench, &what, 2.0, copy, ours);
+    let what = "the same, against fetching, parsing and then COPY";
+    compared(bench, what, 2.0, fetched + copy, ours);
+    Ok(())
+}
+
+async fn loads(api: &str) -> (Duration, Duration, Duration) {
     let postgres = support::postgres().await;
     let (mut copy, mut ours, mut fetched) = (Duration::MAX, Duration::MAX, Duration::MAX);
     for _ in 0..ROUNDS {
@@ -211,15 +207,7 @@ async fn first_load(api: &str) {
         copy = copy.min(copied(&dsn, folder.path()));
         fetched = fetched.min(fetch(api).await);
     }
-    line(
-        &format!(
-            "first load of {ROWS} rows into PostgreSQL, fetching included, against COPY of rows and cache entries"
-        ),
-        copy,
-        ours,
-        2.0,
-    );
-    line("the same, against fetching, parsing and then COPY", fetched + copy, ours, 2.0);
+    (copy, fetched, ours)
 }
 
 /// What was loaded, dumped to files and copied into the same layout, emptied.

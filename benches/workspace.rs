@@ -1,16 +1,13 @@
 //! Workspaces: a page's keys among a million, edits of issues by a hundred at once, a PDF of a hundred pages beside
 //! `pdftotext` (Debian: poppler-utils). docs/benchmarks.md says how to run it.
-#![allow(clippy::disallowed_methods)] // this is a stopwatch, too
-
-mod harness;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::harness::{Bench, Group, Job, Outcome, runtime, timed};
 use bytes::Bytes;
-use harness::{Bench, Outcome, timed};
 use trueup::clock::SystemClock;
 use trueup::config::Config;
 use trueup::store::{Access, Item, Mode, StoreExt as _, What};
@@ -24,13 +21,9 @@ const WRITERS: usize = 100;
 const EDITS_EACH: usize = 20;
 const SCRIPT: &str = include_str!("../tests/fixtures/workspace/papers.py");
 
-fn main() -> ExitCode {
-    harness::main(
-        "workspace",
-        &[("listing", listing), ("edits", edits), ("extract", extract)],
-        &[("listing", figure_listing), ("edits", figure_edits), ("pdf", figure_pdf)],
-    )
-}
+pub const JOBS: &[Job] = &[("listing", listing), ("edits", edits), ("extract", extract)];
+
+pub const GROUPS: &[Group] = &[("listing", figure_listing), ("edits", figure_edits), ("pdf", figure_pdf)];
 
 fn figure_listing(bench: &mut Bench) -> Outcome<()> {
     let folder = Bench::folder()?;
@@ -71,10 +64,6 @@ fn figure_pdf(bench: &mut Bench) -> Outcome<()> {
         ours,
     )?;
     Ok(())
-}
-
-fn runtime() -> Outcome<tokio::runtime::Runtime> {
-    Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
 }
 
 async fn workspace(folder: &Path) -> Outcome<Workspace> {

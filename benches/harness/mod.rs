@@ -2,11 +2,9 @@
 //! limits on memory and time. Floor and ours take turns, and the best of each counts, because a busy machine only
 //! ever makes things slower. It prints; it never fails because something was slow.
 //!
-//! A bench names its jobs (each runs in a process of its own, so that its memory is its own) and its groups of
+//! A system names its jobs (each runs in a process of its own, so that its memory is its own) and its groups of
 //! figures, and hands both to [`main`].
-#![allow(dead_code)] // every bench uses a part of it
 #![allow(clippy::print_stdout, clippy::print_stderr)] // this is the printer
-#![allow(clippy::disallowed_methods)] // this is the stopwatch
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -21,6 +19,13 @@ pub type Job = (&'static str, fn(&Path, usize) -> Outcome<Duration>);
 
 /// Figures that belong together, by the name `--only` takes.
 pub type Group = (&'static str, fn(&mut Bench) -> Outcome<()>);
+
+/// What is measured of one part of the house.
+pub struct System {
+    pub name: &'static str,
+    pub jobs: &'static [Job],
+    pub groups: &'static [Group],
+}
 
 /// No single job is worth more of a person's time than this.
 const JOB_SECONDS_MAX: u32 = 900;
@@ -49,17 +54,18 @@ pub struct Bench {
 }
 
 struct Arguments {
+    system: Option<String>,
     quick: bool,
     write: bool,
     only: Option<String>,
 }
 
-/// Run a bench: everything, or what the arguments ask for.
-pub fn main(name: &str, jobs: &[Job], groups: &[Group]) -> ExitCode {
+/// Measure everything, or what the arguments ask for.
+pub fn main(systems: &[System]) -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let done = match arguments.first().map(String::as_str) {
-        Some("--job") => run_job(jobs, &arguments[1..]),
-        _ => parse(&arguments).and_then(|arguments| run_groups(name, groups, &arguments)),
+        Some("--job") => run_job(systems, &arguments[1..]),
+        _ => parse(&arguments).and_then(|arguments| run_systems(systems, &arguments)),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -71,17 +77,21 @@ pub fn main(name: &str, jobs: &[Job], groups: &[Group]) -> ExitCode {
 }
 
 fn parse(arguments: &[String]) -> Outcome<Arguments> {
-    let mut parsed = Arguments { quick: false, write: false, only: None };
+    let mut parsed = Arguments { system: None, quick: false, write: false, only: None };
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
         match argument.as_str() {
             "--quick" => parsed.quick = true,
             "--write" => parsed.write = true,
             "--only" => parsed.only = Some(rest.next().ok_or("--only needs the name of a group")?.clone()),
+            name if !name.starts_with('-') && parsed.system.is_none() => {
+                parsed.system = Some(name.to_owned());
+            }
             other => {
-                return Err(
-                    format!("unknown argument {other}; there are --quick, --write, --only GROUP").into()
-                );
+                return Err(format!(
+                    "unknown argument {other}; there are [SYSTEM] --quick, --write, --only GROUP"
+                )
+                .into());
             }
         }
     }
@@ -91,34 +101,52 @@ fn parse(arguments: &[String]) -> Outcome<Arguments> {
     Ok(parsed)
 }
 
-fn run_groups(name: &str, groups: &[Group], arguments: &Arguments) -> Outcome<()> {
-    let mut bench = Bench { quick: arguments.quick, figures: Vec::new() };
-    let chosen = |group: &&Group| arguments.only.as_ref().is_none_or(|only| group.0.contains(only.as_str()));
+fn run_systems(systems: &[System], arguments: &Arguments) -> Outcome<()> {
+    let chosen = |system: &&System| arguments.system.as_ref().is_none_or(|name| system.name == name);
     let mut failed = Vec::new();
-    for (group, run) in groups.iter().filter(chosen) {
-        eprintln!("==> {group}");
-        if let Err(error) = run(&mut bench) {
-            bench.unmeasured(group, &error.to_string());
-            failed.push(*group);
+    let mut measured = 0;
+    for system in systems.iter().filter(chosen) {
+        let bench = run_groups(system, arguments, &mut failed);
+        if bench.figures.is_empty() {
+            continue;
+        }
+        measured += bench.figures.len();
+        let size = if arguments.quick { " --quick" } else { "" };
+        println!("\n{}", page::facts(&format!("./x bench {}{size}", system.name)));
+        println!("\n{}", page::table(&bench.figures));
+        if arguments.write {
+            page::write(system.name, &bench.figures)?;
         }
     }
-    if bench.figures.is_empty() {
-        let names: Vec<&str> = groups.iter().map(|group| group.0).collect();
-        return Err(format!("no such group; there are {}", names.join(", ")).into());
-    }
-    let size = if arguments.quick { " --quick" } else { "" };
-    println!("\n{}", page::facts(&format!("./x bench {name}{size}")));
-    println!("\n{}", page::table(&bench.figures));
-    if arguments.write {
-        page::write(name, &bench.figures)?;
+    if measured == 0 {
+        let groups = |system: &System| -> String {
+            let names: Vec<&str> = system.groups.iter().map(|group| group.0).collect();
+            format!("{}: {}", system.name, names.join(", "))
+        };
+        let all: Vec<String> = systems.iter().map(groups).collect();
+        return Err(format!("no such system or group; there are\n{}", all.join("\n")).into());
     }
     if failed.is_empty() { Ok(()) } else { Err(format!("not measured: {}", failed.join(", ")).into()) }
 }
 
+fn run_groups(system: &System, arguments: &Arguments, failed: &mut Vec<&'static str>) -> Bench {
+    let mut bench = Bench { quick: arguments.quick, figures: Vec::new() };
+    let chosen = |group: &&Group| arguments.only.as_ref().is_none_or(|only| group.0.contains(only.as_str()));
+    for (group, run) in system.groups.iter().filter(chosen) {
+        eprintln!("==> {}: {group}", system.name);
+        if let Err(error) = run(&mut bench) {
+            bench.unmeasured(group, &error.to_string());
+            failed.push(group);
+        }
+    }
+    bench
+}
+
 /// The other end of [`Bench::job`].
-fn run_job(jobs: &[Job], arguments: &[String]) -> Outcome<()> {
+fn run_job(systems: &[System], arguments: &[String]) -> Outcome<()> {
     let [name, folder, size] = arguments else { return Err("--job NAME FOLDER SIZE".into()) };
-    let (_, work) = jobs.iter().find(|job| job.0 == name).ok_or_else(|| format!("there is no job {name}"))?;
+    let mut jobs = systems.iter().flat_map(|system| system.jobs);
+    let (_, work) = jobs.find(|job| job.0 == name).ok_or_else(|| format!("there is no job {name}"))?;
     let took = work(Path::new(folder), size.parse()?)?;
     println!("{} {}", took.as_secs_f64(), page::peak_kib());
     Ok(())
@@ -217,6 +245,11 @@ impl Bench {
         self.limit(name, ours, allowed, verdict(value >= mark, mark / value));
     }
 
+    /// A figure that nothing is wanted of.
+    pub fn noted(&mut self, name: &str, value: &str) {
+        self.limit(name, value.to_owned(), "–".into(), String::new());
+    }
+
     /// A figure that could not be had here, and why.
     pub fn unmeasured(&mut self, name: &str, why: &str) {
         self.limit(name, "–".into(), "–".into(), format!("not measured: {why}"));
@@ -233,7 +266,17 @@ impl Bench {
     }
 }
 
+/// For the benches that drive servers.
+pub fn runtime() -> Outcome<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
+}
+
 impl Measured {
+    /// A time, where memory is not looked at.
+    pub fn took(time: Duration) -> Measured {
+        Measured { seconds: time.as_secs_f64(), peak_mb: 0.0 }
+    }
+
     /// The faster time and, as memory is no accident, the larger peak.
     #[must_use]
     pub fn or(self, other: Measured) -> Measured {
