@@ -34,8 +34,7 @@ pub const JOBS: &[Job] = &[
     ("registry-first", sync_first),
 ];
 
-pub const GROUPS: &[Group] =
-    &[("incremental", incremental), ("first", first), ("cloudflare", cloudflare)];
+pub const GROUPS: &[Group] = &[("incremental", incremental), ("first", first), ("cloudflare", cloudflare)];
 
 fn incremental(bench: &mut Bench) -> Outcome<()> {
     let size = bench.size(100_000, 5_000);
@@ -77,7 +76,12 @@ fn cloudflare(bench: &mut Bench) -> Outcome<()> {
     let report = runtime()?.block_on(sync(at, &into, "repository.git"))?;
     expect(&report, report.counts.added, size)?;
     let bulk = kv.bulk_writes().iter().filter(|pairs| **pairs > 2).count();
-    bench.at_most(&format!("{size} policies into Cloudflare KV: bulk requests"), bulk as f64, 2.0, "requests");
+    bench.at_most(
+        &format!("{size} policies into Cloudflare KV: bulk requests"),
+        bulk as f64,
+        2.0,
+        "requests",
+    );
     std::fs::remove_dir_all(at.join(".trueup"))?;
     kv.server.forget();
     let report = runtime()?.block_on(sync(at, &into, "repository.git"))?;
@@ -125,8 +129,10 @@ fn document(number: usize, version: usize, bytes: usize) -> String {
     let mut chance = (number as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     while text.len() < bytes {
         chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        text.push_str(["article ", "the ", "university ", "student ", "term ", "may ", "shall ", "not "]
-            [(chance >> 61) as usize]);
+        text.push_str(
+            ["article ", "the ", "university ", "student ", "term ", "may ", "shall ", "not "]
+                [(chance >> 61) as usize],
+        );
         text.push_str(&format!("{:x} ", (chance >> 40) & 0xFFF));
     }
     text
@@ -181,7 +187,7 @@ fn git_fetch(at: &Path, changed: usize) -> Outcome<Duration> {
         fetch(at)?;
         let tell = ["diff-tree", "-r", "-z", "--name-only", &before, "refs/heads/seen"];
         let told = git(&copy, &tell).stdout(Stdio::piped()).output()?;
-        Ok(told.stdout.iter().filter(|byte| **byte == 0).count())
+        Ok(told.stdout.split(|byte| *byte == 0).filter(|name| !name.is_empty()).count())
     })?;
     if lines == changed { Ok(took) } else { Err(format!("{lines} files changed, not {changed}").into()) }
 }
@@ -228,7 +234,8 @@ fn sync_first(at: &Path, size: usize) -> Outcome<Duration> {
 /// The same blobs, named and read through one pipe.
 fn cat_file(at: &Path, size: usize) -> Outcome<Duration> {
     let bare = at.join("repository.git");
-    let listed = git(&bare, &["ls-tree", "-r", "main", "--format=%(objectname)"]).stdout(Stdio::piped()).output()?;
+    let listed =
+        git(&bare, &["ls-tree", "-r", "main", "--format=%(objectname)"]).stdout(Stdio::piped()).output()?;
     let (bytes, took) = timed(|| -> Outcome<usize> {
         let mut child =
             git(&bare, &["cat-file", "--batch"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;

@@ -230,7 +230,8 @@ impl Decider<'_> {
         }
         let Some(change) = step.change() else { return self.weighed.push(&step) };
         if let Some(failing) = self.past.gave_up(&step) {
-            return self.leave(&step, failing);
+            self.leave(&step, failing);
+            return Ok(());
         }
         let approved = is_approved(&self.past.approved, &step);
         match decision.filter(|decision| decision.stamp == step.mark()) {
@@ -255,13 +256,12 @@ impl Decider<'_> {
     }
 
     /// Given up: said on every run, until a newer version or a person asks for another try.
-    fn leave(&mut self, step: &Step, failing: &Failing) -> Result<()> {
+    fn leave(&mut self, step: &Step, failing: &Failing) {
         self.report.warn(failing.warning());
         if step.entry.is_some() {
             self.report.count(&step.scope, |counts| counts.skipped += 1);
         }
         self.plan.given_up.insert(step.identity.clone());
-        Ok(())
     }
 
     /// What has had its time goes, whatever the guard says; only a person who undid that is asked first.
