@@ -242,7 +242,7 @@ impl Pipeline {
             return Ok(Turn::MetOlderRows);
         }
         report.head = reading.scopes.head().or_else(|| cursors.get("").cloned());
-        report.listed = reading.scopes.head().map(|_| report.counts.scanned);
+        report.listed = reading.scopes.all_complete().then_some(report.counts.scanned);
         // What was seen before a scope broke is good; only deletions need the proof.
         if reading.scopes.all_broken() && report.counts.scanned == 0 {
             finish::report_broken(&reading.scopes, report);

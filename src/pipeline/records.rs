@@ -4,7 +4,7 @@
 
 use super::prepare::Write;
 use super::{Ask, Pipeline};
-use crate::error::{Fault, Kind, Result};
+use crate::error::{Fault, Result};
 use crate::state::journal::Intent;
 use crate::state::{Report, item};
 use crate::store::{Item, Mode, Outcome};
@@ -21,7 +21,7 @@ pub trait Records: Send + Sync {
     /// own.
     async fn after(&self, line: &Pipeline, report: &mut Report) -> Result<()>;
 
-    /// Say what happened to follow-up work between two passes.
+    /// Say what happened to follow-up work. Needs no lock: a pass may be under way.
     async fn refresh(&self, line: &Pipeline) -> Result<()>;
 
     /// After this many runs a change that the store refuses by itself is given up; `None` = never.
@@ -59,20 +59,13 @@ impl Pipeline {
             report.fail(&error);
         }
     }
-}
 
-impl Pipeline {
-    /// Follow-up work was done between two passes. A pass that is under way says so itself when it is over.
+    /// Follow-up work was done between two passes, or beside one.
     pub async fn refresh_records(&self) -> Result<()> {
-        let Some(records) = &self.records else { return Ok(()) };
-        let lock = match self.locks.acquire(&self.name).await {
-            Err(error) if error.kind() == Kind::Busy => return Ok(()),
-            other => other?,
-        };
-        let line = self.under(&lock);
-        let outcome = lock.guard(Box::pin(async { records.refresh(&line).await })).await;
-        lock.release().await;
-        outcome
+        match &self.records {
+            Some(records) => records.refresh(self).await,
+            None => Ok(()),
+        }
     }
 }
 

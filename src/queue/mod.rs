@@ -135,6 +135,16 @@ impl Task {
         self.change == Change::Add || self.still_new
     }
 
+    /// As a state record, marked so that whoever follows the queue sees by its keys what changed.
+    pub fn item(&self, key: String) -> Result<Item> {
+        Ok(item(key, self)?.with_fingerprint(self.mark()))
+    }
+
+    /// What a follower of the queue is told: the write, and how the work on it goes. Claims are not part of it.
+    pub fn mark(&self) -> Fingerprint {
+        mark(&self.write, self.attempts, self.error.as_ref().map(|fault| fault.message.as_str()))
+    }
+
     /// Its back-off is over.
     pub fn is_due(&self, now: Timestamp) -> bool {
         let not_before = self.not_before.as_ref().and_then(|at| at.parse::<Timestamp>().ok());
@@ -162,7 +172,7 @@ pub fn tasks(pipeline: &str, intent: &Intent, write: &Pointer, now: Timestamp) -
             still_new: intent.still_new,
             message: None,
         };
-        items.push(item(keys::task(pipeline, then, &name), &task)?);
+        items.push(task.item(keys::task(pipeline, then, &name))?);
         items.push(Item::delete(keys::dead(pipeline, then, &name)));
     }
     Ok(items)
@@ -185,7 +195,15 @@ pub fn notice(pipeline: &str, then: &str, run: &str, message: String, now: Times
         still_new: false,
         message: Some(message),
     };
-    item(keys::task(pipeline, then, run), &task)
+    task.item(keys::task(pipeline, then, run))
+}
+
+/// The mark of a task that follows this write.
+pub fn mark(write: &Pointer, attempts: u32, error: Option<&str>) -> Fingerprint {
+    let write = String::from(write.clone());
+    // An empty message is another thing than none.
+    let error = error.map(|text| format!("!{text}")).unwrap_or_default();
+    Fingerprint::of_parts(&[write.as_bytes(), &attempts.to_be_bytes(), error.as_bytes()])
 }
 
 /// Far from every other write's, small enough for any JSON reader, with room for thousands of claims.

@@ -53,7 +53,7 @@ fn one(line: &Pipeline, write: &Write, new: &HashSet<String>, letters: &HashSet<
         };
         let note = Note { entry, write: write.pointer.clone() };
         beside.items.push(item(key.clone(), &note.entry)?);
-        beside.notes.push(item(format!("{prefix}{key}"), &note)?);
+        beside.notes.push(note.item(format!("{prefix}{key}"))?);
     }
     Ok(beside)
 }

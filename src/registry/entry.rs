@@ -4,9 +4,12 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::queue::Task;
+use crate::error::Result;
+use crate::queue::{self, Task};
+use crate::record::Fingerprint;
 use crate::shape::policy::{Carry, KEY_MAX};
-use crate::state::Pointer;
+use crate::state::{self, Pointer};
+use crate::store::Item;
 
 pub const QUEUE: &str = "queue:";
 pub const DEAD: &str = "dead-letter:";
@@ -71,14 +74,21 @@ impl Note {
         Note { entry, write: task.write.clone() }
     }
 
-    /// Whether what was published still says what the task does. Everything else is fixed by the write.
-    pub fn says(&self, task: &Task, moved_at: Option<&str>) -> bool {
-        let error = task.error.as_ref().map(|fault| fault.message.as_str());
-        self.write == task.write
-            && self.entry.retry_count == task.attempts
-            && self.entry.error_message.as_deref() == error
-            && self.entry.moved_at.as_deref() == moved_at
+    /// As a state record, marked by what it says.
+    pub fn item(&self, key: String) -> Result<Item> {
+        let Entry { retry_count, error_message, moved_at, .. } = &self.entry;
+        let mark = queue::mark(&self.write, *retry_count, error_message.as_deref());
+        Ok(state::item(key, self)?.with_fingerprint(marked(mark, moved_at.as_deref())))
     }
+}
+
+/// Whatever carries the same mark says the same.
+pub fn mark(task: &Task, moved_at: Option<&str>) -> Fingerprint {
+    marked(task.mark(), moved_at)
+}
+
+fn marked(mark: Fingerprint, moved_at: Option<&str>) -> Fingerprint {
+    moved_at.map_or(mark, |at| Fingerprint::of_parts(&[&mark.0, at.as_bytes()]))
 }
 
 /// The key of a policy's queue entry or dead letter. A name may be just short enough for its policy and too long for

@@ -41,6 +41,9 @@ pub async fn open(spec: &config::Pipeline, memory: &Memory, access: Access) -> R
     Ok(Pipeline { records, ..line })
 }
 
+/// What a pass that is under way publishes meanwhile is looked at again this often; the pass itself has the last word.
+const REFRESHES_MAX: usize = 3;
+
 pub struct Registry;
 
 /// What the registry remembers between runs.
@@ -93,12 +96,16 @@ impl Records for Registry {
     }
 
     async fn refresh(&self, line: &Pipeline) -> Result<()> {
-        let known = line.state.read::<Memo>(&keys::registry(&line.name)).await?.is_some();
-        if known {
-            publish::publish(line, false).await.context(|| "publishing the queue".into())
-        } else {
-            Ok(())
+        if line.state.read::<Memo>(&keys::registry(&line.name)).await?.is_none() {
+            return Ok(());
         }
+        for _ in 0..REFRESHES_MAX {
+            let published = publish::publish(line, false).await.context(|| "publishing the queue".into())?;
+            if !published {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn attempts_max(&self) -> Option<u32> {

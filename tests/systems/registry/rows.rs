@@ -158,3 +158,13 @@ async fn scenario_19_on_cloudflare_rows_that_appear_later_are_met_by_listing_key
     desk.ran([0, 0, 0, 3]).await;
     assert_eq!(kv.server.count("/values/"), 0, "of known keys no value is read");
 }
+
+#[tokio::test]
+async fn scenario_19_titles_are_matched_as_people_read_them() {
+    let desk = Desk::new();
+    desk.hub.put("café.md", "# Règles du café\n");
+    // Decomposed, with a space too many.
+    desk.intrude("policy:x", &json!({"title": "Re\u{300}gles du cafe\u{301} ", "fileNo": 9})).await;
+    desk.run().await;
+    assert_eq!((desk.policy("café").await["fileNo"].clone(), desk.names().await.len()), (json!(9), 1));
+}
