@@ -34,6 +34,9 @@ pub struct Failing {
     pub change: Change,
     /// The source's version of it; another one begins anew.
     pub stamp: Option<Fingerprint>,
+    /// Its content, which stays the same where a version is only a hint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub print: Option<Fingerprint>,
     pub runs: u32,
     /// When it first failed.
     pub since: String,
@@ -83,7 +86,8 @@ impl Failure {
     fn counted(&self, before: Option<&Failing>, runs_max: u32, now: &str) -> Failing {
         let next = self.intent.next.as_ref();
         let stamp = next.map(|next| next.stamp);
-        let before = before.filter(|before| before.stamp == stamp);
+        let print = next.map(|next| next.base.fingerprint);
+        let before = before.filter(|before| before.stamp == stamp || before.print == print);
         let runs = before.map_or(0, |before| before.runs) + 1;
         Failing {
             key: self.intent.key().to_owned(),
@@ -91,6 +95,7 @@ impl Failure {
             scope: self.scope.clone(),
             change: self.intent.change,
             stamp,
+            print,
             runs,
             since: before.map_or_else(|| now.to_owned(), |before| before.since.clone()),
             fault: self.fault.clone(),

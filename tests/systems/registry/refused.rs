@@ -8,7 +8,7 @@ use trueup::queue::dead;
 use trueup::state::Status;
 use trueup::store::Access;
 
-use super::desk::{Desk, T1, did};
+use super::desk::{Desk, T1, did, policy};
 use super::picky::Picky;
 use crate::support::cloudflare::Kv;
 
@@ -169,4 +169,20 @@ async fn a_store_that_takes_nothing_is_down_which_is_no_policys_fault() {
     let report = line.run(&Ask::plain("test")).await.unwrap();
     assert_eq!((did(&report), report.exit_code()), ([12, 0, 0, 0], 0), "{report:#?}");
     assert_eq!(desk.value("dead-letter:p03").await, None::<Value>);
+}
+
+/// A file's time says less than a commit: it is the document that counts.
+#[tokio::test]
+async fn of_a_folder_too_the_third_run_gives_up() {
+    let (mut desk, _kv) = refusing(0);
+    let at = desk.folder.path().join("policies");
+    std::fs::create_dir(&at).unwrap();
+    for number in 0..5 {
+        std::fs::write(at.join(format!("p{number:02}.md")), policy(number)).unwrap();
+    }
+    desk.from = format!("{{ files = \"{}\" }}", at.display());
+    for run in 1..=3 {
+        assert_eq!(desk.run().await.dead, u64::from(run == 3), "run {run}");
+    }
+    assert_eq!(letters(&desk).await.len(), 1);
 }
