@@ -3,9 +3,12 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::harness::{Bench, Group, Job, Outcome, timed};
+use crate::harness::{Bench, Group, Job, Measured, Outcome, timed, web};
+use trueup::pipeline::cores;
+use trueup::shape::article::Article;
 use trueup::shape::article::html::{Links, to_markdown};
 use trueup::source::rss::{feed, item};
 
@@ -15,35 +18,83 @@ const PER_FEED: usize = 100;
 /// Each side is measured this often; the best counts, for both.
 const ROUNDS: usize = 3;
 
-pub const JOBS: &[Job] = &[("convert", convert)];
+pub const JOBS: &[Job] = &[("convert", convert), ("convert-on-cores", convert_on_cores)];
 
-pub const GROUPS: &[Group] = &[("convert", against_node)];
+pub const GROUPS: &[Group] = &[("convert", against_node), ("boards", boards)];
 
-/// One thread each, as Node has one.
+/// On one thread, as Node has one; and on every core, as a sync renders.
 fn against_node(bench: &mut Bench) -> Outcome<()> {
     let folder = Bench::folder()?;
     let feeds = bench.size(FEEDS, 5);
     write_feeds(folder.path(), feeds)?;
-    let ours = Bench::best(ROUNDS, || Bench::job("convert", folder.path(), feeds))?;
+    let one = Bench::best(ROUNDS, || Bench::job("convert", folder.path(), feeds))?;
+    let all = Bench::best(ROUNDS, || Bench::job("convert-on-cores", folder.path(), feeds))?;
     let theirs = node(folder.path())?;
-    let name = format!("{} articles read and converted, one thread, against Node", feeds * PER_FEED);
-    bench.at_least(&name, theirs / ours.seconds, 20.0, "×");
+    let name = format!("{} articles read and converted, against Node", feeds * PER_FEED);
+    bench.at_least(&name, theirs / all.seconds, 20.0, "×");
+    bench.noted(&format!("{name}, on one thread"), &format!("{:.1} ×", theirs / one.seconds));
     Ok(())
 }
 
 fn convert(folder: &Path, feeds: usize) -> Outcome<Duration> {
-    let mut markdown = 0;
-    let ((), took) = timed(|| {
-        for at in 0..feeds {
-            let xml = std::fs::read_to_string(file(folder, at))?;
-            for article in item::articles(feed::read(&xml)?, "25", item::Ids::Board) {
-                let article = article.map_err(|bad| format!("{bad:?}"))?;
-                markdown += to_markdown(&article.html, &Links::relative_to(&article.link))?.len();
-            }
-        }
-        Outcome::Ok(())
-    })?;
-    if markdown == 0 { Err("no Markdown came out".into()) } else { Ok(took) }
+    convert_by(folder, feeds, |files, work| files.into_iter().map(work).collect())
+}
+
+fn convert_on_cores(folder: &Path, feeds: usize) -> Outcome<Duration> {
+    convert_by(folder, feeds, |files, work| cores::map(files, usize::MAX, work))
+}
+
+fn convert_by(
+    folder: &Path,
+    feeds: usize,
+    each: impl FnOnce(Vec<PathBuf>, fn(PathBuf) -> usize) -> Vec<usize>,
+) -> Outcome<Duration> {
+    let files = (0..feeds).map(|at| file(folder, at)).collect();
+    let (markdown, took) = timed(|| Outcome::Ok(each(files, markdown_of)))?;
+    if markdown.contains(&0) { Err("no Markdown came out".into()) } else { Ok(took) }
+}
+
+fn markdown_of(file: PathBuf) -> usize {
+    let xml = std::fs::read_to_string(file).unwrap();
+    let markdown = |article: Result<Article, _>| {
+        let article = article.unwrap_or_else(|bad: item::BadItem| panic!("{bad:?}"));
+        to_markdown(&article.html, &Links::relative_to(&article.link)).unwrap().len()
+    };
+    item::articles(feed::read(&xml).unwrap(), "25", item::Ids::Board).into_iter().map(markdown).sum()
+}
+
+/// The program from start to end, feeds served from memory: what is left is the network's.
+fn boards(bench: &mut Bench) -> Outcome<()> {
+    let made = Bench::folder()?;
+    write_feeds(made.path(), 1)?;
+    let whole = std::fs::read_to_string(file(made.path(), 0))?;
+    let items: Vec<&str> = whole.split_inclusive("</item>").take(5).collect();
+    let short: Arc<str> = format!("{}</channel></rss>", items.concat()).into();
+    let whole: Arc<str> = whole.into();
+    let (few, many) = (bench.size(6, 2), bench.size(150, 10));
+    let page =
+        move |path: &str| Some(if path.starts_with("/short/") { short.clone() } else { whole.clone() });
+    let address = web::serve(page)?;
+    let archive = Bench::best(ROUNDS, || sync_boards(&address, "short", few))?;
+    bench.at_most(&format!("{few} boards of 5 articles, the whole program"), archive.seconds, 10.0, "s");
+    let archive = sync_boards(&address, "whole", many)?;
+    let name = format!("{many} boards of {PER_FEED} articles");
+    bench.noted(&format!("{name}, the whole program"), &format!("{:.2} s", archive.seconds));
+    bench.at_most(&format!("{name}: memory"), archive.peak_mb, 150.0, "MB");
+    Ok(())
+}
+
+fn sync_boards(address: &str, kind: &str, boards: usize) -> Outcome<Measured> {
+    let folder = Bench::folder()?;
+    let list: Vec<String> = (0..boards)
+        .map(|board| format!("{{ id = \"{board}\", url = \"{address}/{kind}/{board}\" }}"))
+        .collect();
+    let config = format!(
+        "[pipelines.boards]\nfrom = {{ rss = {{ boards = [{}] }} }}\nas = \"article\"\ninto = \"file:articles\"\n",
+        list.join(", ")
+    );
+    std::fs::write(folder.path().join("trueup.toml"), config)?;
+    Bench::weighed(Path::new(env!("CARGO_BIN_EXE_trueup")), &["sync"], folder.path())
 }
 
 fn file(folder: &Path, at: usize) -> PathBuf {

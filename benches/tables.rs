@@ -1,8 +1,6 @@
 //! Rows: what canonical hashing, a run with nothing to do and a first load cost, as ratios to the plainest way of doing
 //! the same in the same run.
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,7 +16,7 @@ use trueup::pipeline::{Ask, Pipeline};
 use trueup::shape::canonical;
 use trueup::store::Access;
 
-use crate::harness::{Bench, Group, Job, Measured, Outcome, runtime};
+use crate::harness::{Bench, Group, Job, Measured, Outcome, runtime, web};
 use crate::support;
 
 /// Each side is measured this often, in turns; the best of each counts.
@@ -44,7 +42,8 @@ columns = { id = "integer", case_id = "integer", title = "text", text = "text", 
 
 pub const JOBS: &[Job] = &[];
 
-pub const GROUPS: &[Group] = &[("hashing", hashing), ("no-op", nothing_to_do), ("load", first_load)];
+pub const GROUPS: &[Group] =
+    &[("hashing", hashing), ("no-op", nothing_to_do), ("load", first_load), ("dlt", against_dlt)];
 
 fn compared(bench: &mut Bench, what: &str, allowed: f64, floor: Duration, ours: Duration) {
     bench.compared(what, allowed, (Measured::took(floor), Measured::took(ours)));
@@ -83,52 +82,19 @@ fn hashing(bench: &mut Bench) -> Outcome<()> {
     Ok(())
 }
 
-/// Answers made once; connections are kept.
+/// Answers made once.
 fn serve() -> String {
     let cases: Vec<Value> = (0..PARENTS)
         .map(|id| json!({"id": id, "title": format!("Case {id}"), "status": "open", "updated": "2026-11-15T12:00:00.000Z"}))
         .collect();
-    let cases = Arc::new(Value::from(cases).to_string());
-    let votes: Arc<Vec<String>> = Arc::new(
-        (0..PARENTS)
-            .map(|case| (0..CHILDREN).map(|n| vote(case, n)).collect::<Value>().to_string())
-            .collect(),
-    );
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = format!("http://{}", listener.local_addr().unwrap());
-    std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            let (cases, votes) = (cases.clone(), votes.clone());
-            std::thread::spawn(move || drop(answer(stream, &cases, &votes)));
-        }
-    });
-    address
-}
-
-fn answer(mut stream: TcpStream, cases: &str, votes: &[String]) -> std::io::Result<()> {
-    stream.set_nodelay(true)?;
-    let mut input = BufReader::new(stream.try_clone()?);
-    loop {
-        let mut first = String::new();
-        if input.read_line(&mut first)? == 0 {
-            return Ok(());
-        }
-        let mut rest = String::new();
-        while input.read_line(&mut rest)? > 2 {
-            rest.clear();
-        }
-        let path = first.split(' ').nth(1).unwrap_or_default();
-        let body = match path.strip_prefix("/votes/") {
-            Some(case) => votes[case.parse::<usize>().unwrap()].as_str(),
-            None => cases,
-        };
-        let head = format!(
-            "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
-            body.len()
-        );
-        stream.write_all(head.as_bytes())?;
-        stream.write_all(body.as_bytes())?;
-    }
+    let cases: Arc<str> = Value::from(cases).to_string().into();
+    let votes = |case| (0..CHILDREN).map(|n| vote(case, n)).collect::<Value>().to_string().into();
+    let votes: Vec<Arc<str>> = (0..PARENTS).map(votes).collect();
+    let page = move |path: &str| match path.strip_prefix("/votes/") {
+        Some(case) => votes.get(case.parse::<usize>().ok()?).cloned(),
+        None => Some(cases.clone()),
+    };
+    web::serve(page).unwrap()
 }
 
 /// Fetch and parse everything the source would, and nothing else.
@@ -153,13 +119,16 @@ async fn fetch(api: &str) -> Duration {
     start.elapsed()
 }
 
+fn config(database: &str) -> String {
+    format!(
+        "[pipelines.p]\nfrom = {{ rest = \"recipe.toml\" }}\nas = \"rows\"\ninto = {{ tables = \"{database}\" }}\n"
+    )
+}
+
 async fn sync(api: &str, folder: &Path, database: &str) -> (Duration, u64) {
     std::fs::write(folder.join("recipe.toml"), RECIPE).unwrap();
-    let config = format!(
-        "[pipelines.p]\nfrom = {{ rest = \"recipe.toml\" }}\nas = \"rows\"\ninto = {{ tables = \"{database}\" }}\n"
-    );
     let env = |name: &str| (name == "API").then(|| api.to_owned());
-    let config = Config::parse(&config, &folder.join("trueup.toml"), &env).unwrap();
+    let config = Config::parse(&config(database), &folder.join("trueup.toml"), &env).unwrap();
     let start = Instant::now();
     let memory = Memory::open(&config, Access::Write, SystemClock::new()).await.unwrap();
     let line = Pipeline::open(&config.pipelines["p"], &memory, Access::Write).await.unwrap();
@@ -228,4 +197,34 @@ fn copied(dsn: &str, folder: &Path) -> Duration {
     let start = Instant::now();
     psql(&tables.map(|table| format!("\\copy {table} from '{}'", file(table))));
     start.elapsed()
+}
+
+/// Both as programs, start to end, each into a database of its own: first everything, then nothing new.
+fn against_dlt(bench: &mut Bench) -> Outcome<()> {
+    let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/dlt/bin/python");
+    if !python.exists() {
+        return Err("python3 -m venv target/dlt && target/dlt/bin/pip install 'dlt[postgres]==1.31.0'".into());
+    }
+    let runtime = runtime()?;
+    let postgres = runtime.block_on(support::postgres());
+    let api = serve();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/beside/tables.py");
+    let (ours_at, theirs_at) = (Bench::folder()?, Bench::folder()?);
+    std::fs::write(ours_at.path().join("recipe.toml"), RECIPE.replace("${API}", &api))?;
+    std::fs::write(ours_at.path().join("trueup.toml"), config(&postgres.fresh_database()))?;
+    // dlt wants a password, whether the server asks for one or not.
+    let theirs_into = postgres.fresh_database().replacen("@", ":unasked@", 1);
+    let state = theirs_at.path().display().to_string();
+    for (what, rounds) in [("first load", 1), ("unchanged", 2)] {
+        let theirs = Bench::best(rounds, || {
+            Bench::weighed(&python, &[script, &api, &theirs_into, &state], theirs_at.path())
+        })?;
+        let ours = Bench::best(rounds, || {
+            Bench::weighed(Path::new(env!("CARGO_BIN_EXE_trueup")), &["sync"], ours_at.path())
+        })?;
+        let name = format!("{ROWS} rows into PostgreSQL against dlt, {what}");
+        bench.at_least(&name, theirs.seconds / ours.seconds, 10.0, "×");
+        bench.at_most(&format!("{name}: memory, dlt's being the limit"), ours.peak_mb, theirs.peak_mb, "MB");
+    }
+    Ok(())
 }

@@ -11,6 +11,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 mod page;
+pub mod web;
 
 pub type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
@@ -29,6 +30,9 @@ pub struct System {
 
 /// No single job is worth more of a person's time than this.
 const JOB_SECONDS_MAX: u32 = 900;
+
+/// How often the memory of another program is looked at.
+const GLANCE: Duration = Duration::from_millis(10);
 
 /// What one measurement showed.
 #[derive(Debug, Clone, Copy)]
@@ -190,6 +194,30 @@ impl Bench {
             return Err(format!("{} ended with {}: {said}", program.display(), output.status).into());
         }
         Ok(Measured { seconds, peak_mb: 0.0 })
+    }
+
+    /// Run a program that takes a while: the time of it, and the most memory it was seen to hold.
+    pub fn weighed(program: &Path, arguments: &[&str], folder: &Path) -> Outcome<Measured> {
+        let mut command = Command::new(program);
+        command.args(arguments).current_dir(folder).stdin(Stdio::null()).stdout(Stdio::null());
+        let start = Instant::now();
+        let mut child = command.spawn()?;
+        let mut peak_mb: f64 = 0.0;
+        let status = loop {
+            peak_mb = peak_mb.max(page::peak_kib_of(child.id()) * 1_024.0 / 1e6);
+            if let Some(status) = child.try_wait()? {
+                break status;
+            }
+            if start.elapsed().as_secs() > JOB_SECONDS_MAX.into() {
+                child.kill()?;
+            }
+            std::thread::sleep(GLANCE);
+        };
+        let seconds = start.elapsed().as_secs_f64();
+        if !status.success() {
+            return Err(format!("{} ended with {status}", program.display()).into());
+        }
+        Ok(Measured { seconds, peak_mb })
     }
 
     /// The best of several.

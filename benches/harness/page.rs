@@ -48,6 +48,11 @@ pub fn peak_kib() -> f64 {
     proc_kib("/proc/self/status", "VmHWM:")
 }
 
+/// The same of another process, nought when it is gone.
+pub fn peak_kib_of(process: u32) -> f64 {
+    proc_kib(&format!("/proc/{process}/status"), "VmHWM:")
+}
+
 fn proc_kib(file: &str, line: &str) -> f64 {
     let text = std::fs::read_to_string(file).unwrap_or_default();
     let value = text.lines().find_map(|row| row.strip_prefix(line)).unwrap_or_default();

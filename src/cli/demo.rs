@@ -17,7 +17,10 @@ use crate::server;
 use crate::state::{Report, keys};
 use crate::store::Access;
 
+mod archive;
+mod loopback;
 mod registry;
+mod tables;
 mod workspace;
 
 const CONFIG: &str = r#"# What `trueup demo` runs: a folder of policies, kept in an embedded store and exported to a folder of objects.
@@ -113,6 +116,8 @@ impl Story<'_> {
         self.step("why regulation-07.md", 0, Step::Why("regulation-07.md")).await?;
         self.dead_letters().await?;
         self.registry().await?;
+        self.archive().await?;
+        self.tables().await?;
         self.workspace().await?;
         self.say("That is all: `trueup init` writes a config to start from.");
         Ok(())
@@ -166,6 +171,25 @@ impl Story<'_> {
         let folder = path.parent().unwrap_or(Path::new("."));
         let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&path, text));
         written.map_err(|error| from_io(error, format!("writing {name}")))
+    }
+
+    /// A chapter with a config of its own.
+    async fn with_config(
+        &mut self,
+        name: &str,
+        tell: impl AsyncFnOnce(&mut Self) -> Result<()>,
+    ) -> Result<()> {
+        let before = std::mem::replace(&mut self.desk.config, self.folder.join(name));
+        let told = tell(self).await;
+        self.desk.config = before;
+        told
+    }
+
+    /// What another program shows.
+    fn show(&self, command: &str, text: &str) {
+        if !self.out.json {
+            self.out.result(&(), || format!("{}\n{}", self.out.paint(Color::Dim, command), text.trim_end()));
+        }
     }
 
     fn say(&self, text: &str) {

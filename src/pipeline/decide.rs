@@ -188,9 +188,20 @@ impl Decider<'_> {
             return; // counted with what stays held
         }
         let parked = self.past.parked_identities.contains(&step.identity);
-        self.report.count(&step.scope, |counts| {
-            counts.scanned += 1;
-            if parked { counts.skipped += 1 } else { counts.unchanged += 1 }
+        let missing = match step.base() {
+            Ok(Some((_, base))) => self.line.shape.is_missing(&base.prior(&step.identity)),
+            _ => false,
+        };
+        self.report.count(&step.scope, |counts| match (missing, parked) {
+            (true, _) => counts.missing += 1,
+            (false, true) => {
+                counts.scanned += 1;
+                counts.skipped += 1;
+            }
+            (false, false) => {
+                counts.scanned += 1;
+                counts.unchanged += 1;
+            }
         });
     }
 

@@ -3,8 +3,9 @@
 
 use futures::stream::{self, StreamExt};
 
+use super::cores;
 use super::plan::{Action, Step, Why};
-use super::prepare::{Preparer, Ready, Settled, fail, park};
+use super::prepare::{Prepare as _, Preparer, Ready, Settled, fail, park};
 use super::render::{self, Drawn};
 use crate::error::{Error, Result};
 use crate::record::{Body, Entry};
@@ -30,48 +31,55 @@ pub enum Drafted {
     Done(Ready),
 }
 
-/// Steps that wait for something, with their places in the batch.
-#[derive(Default)]
-struct Waiting {
-    /// For what the store holds.
-    absent: Vec<(usize, Step)>,
-    /// For their body.
-    bodies: Vec<(usize, Step)>,
+/// A step after the first look at it.
+enum First {
+    Drafted(Drafted),
+    /// Waits for what the store holds.
+    Absent(Step),
+    /// Waits for its body.
+    Body(Step),
 }
 
 impl Preparer<'_> {
     /// One draft per step, in order.
     pub(super) async fn drafts(&self, steps: Vec<Step>) -> Vec<Drafted> {
-        let mut waiting = Waiting::default();
-        let mut drafts: Vec<Option<Drafted>> =
-            steps.into_iter().enumerate().map(|(at, step)| self.draft(at, step, &mut waiting)).collect();
+        let bytes = steps.iter().map(Self::bytes).sum();
+        let (mut absent, mut bodies) = (Vec::new(), Vec::new());
+        let mut drafts: Vec<Option<Drafted>> = Vec::with_capacity(steps.len());
+        for (at, first) in cores::map(steps, bytes, |step| self.first(step)).into_iter().enumerate() {
+            drafts.push(match first {
+                First::Drafted(drafted) => Some(drafted),
+                First::Absent(step) => {
+                    absent.push((at, step));
+                    None
+                }
+                First::Body(step) => {
+                    bodies.push((at, step));
+                    None
+                }
+            });
+        }
         let absent =
-            stream::iter(waiting.absent).map(|(at, step)| async move { (at, self.draft_absent(step).await) });
+            stream::iter(absent).map(|(at, step)| async move { (at, self.draft_absent(step).await) });
         for (at, draft) in absent.buffered(self.line.concurrency).collect::<Vec<_>>().await {
             drafts[at] = Some(draft);
         }
-        for (at, draft) in self.draft_with_bodies(waiting.bodies).await {
+        for (at, draft) in self.draft_with_bodies(bodies).await {
             drafts[at] = Some(draft);
         }
         drafts.into_iter().flatten().collect()
     }
 
     /// What can be drafted at once; the rest waits.
-    fn draft(&self, at: usize, step: Step, waiting: &mut Waiting) -> Option<Drafted> {
+    fn first(&self, step: Step) -> First {
         match step.action {
-            Action::Change(Change::Delete, _) => Some(Drafted::Delete(step)),
-            Action::Change(Change::Update, Why::Absent) => {
-                waiting.absent.push((at, step));
-                None
-            }
-            Action::Restamp if step.after.is_some() => Some(Drafted::Done(self.known_same(&step))),
+            Action::Change(Change::Delete, _) => First::Drafted(Drafted::Delete(step)),
+            Action::Change(Change::Update, Why::Absent) => First::Absent(step),
+            Action::Restamp if step.after.is_some() => First::Drafted(Drafted::Done(self.known_same(&step))),
             Action::Change(..) | Action::Restamp => {
                 match render::without_body(self.line, &step).transpose() {
-                    Some(rendered) => Some(self.drafted(step, rendered)),
-                    None => {
-                        waiting.bodies.push((at, step));
-                        None
-                    }
+                    Some(rendered) => First::Drafted(self.drafted(step, rendered)),
+                    None => First::Body(step),
                 }
             }
         }
@@ -82,14 +90,14 @@ impl Preparer<'_> {
         if entries.is_empty() {
             return Vec::new();
         }
-        let mut bodies = self.line.source.open_all(&entries, self.line.concurrency).await.into_iter();
+        let bodies = self.line.source.open_all(&entries, self.line.concurrency).await;
+        let bytes = bodies.iter().flatten().map(|body| body.bytes.len()).sum();
         let missing = || Err(Error::bug("a source gave no answer for a body"));
-        let draft = |(at, step): (usize, Step)| {
-            let body = bodies.next().unwrap_or_else(missing);
+        let bodies = bodies.into_iter().chain(std::iter::repeat_with(missing));
+        cores::map(steps.into_iter().zip(bodies).collect(), bytes, |((at, step), body)| {
             let rendered = body.and_then(|body| render::with_body(self.line, &step, body));
             (at, self.drafted(step, rendered))
-        };
-        steps.into_iter().map(draft).collect()
+        })
     }
 
     fn drafted(&self, step: Step, drawn: Result<Drawn>) -> Drafted {

@@ -42,6 +42,7 @@ pub async fn finish(
         if report.cause.is_none() && !ask.stop.is_set() {
             items.extend(no_longer_parked(line, past, &plan, &applied));
             items.extend(moved_cursors(line, &plan.scopes, &applied.failed_scopes, report)?);
+            items.extend(cursors_of_nothing(line, &plan.scopes, report).await?);
         }
         hold(line, &id, &mut plan, report).await?;
     }
@@ -54,12 +55,27 @@ fn moved_cursors(
     failed: &[String],
     report: &mut Report,
 ) -> Result<Vec<Item>> {
-    let mut items = Vec::new();
-    for (scope, cursor) in scopes.cursors(failed) {
-        items.push(item(format!("{}{scope}", keys::cursors(&line.name)), &cursor)?);
-        report.cursor = Some(cursor.to_owned());
+    let moved: Vec<(&str, &str)> = scopes.cursors(failed).collect();
+    // Of many scopes none stands for the run.
+    let whole = moved.iter().find(|(scope, _)| scope.is_empty() || moved.len() == 1);
+    if let Some((_, cursor)) = whole {
+        report.cursor = Some((*cursor).to_owned());
     }
-    Ok(items)
+    moved
+        .iter()
+        .map(|(scope, cursor)| item(format!("{}{scope}", keys::cursors(&line.name)), cursor))
+        .collect()
+}
+
+/// Scopes go with the entry they hang from; where they were left off is of no use to anybody.
+async fn cursors_of_nothing(line: &Pipeline, scopes: &Scopes, report: &Report) -> Result<Vec<Item>> {
+    let somebody_left = report.counts.deleted + report.counts.missing > 0;
+    if !line.source.has_owners() || !somebody_left || scopes.broken().next().is_some() {
+        return Ok(Vec::new());
+    }
+    let cursors = line.cursors().await?;
+    let over = cursors.keys().filter(|scope| !scopes.ended(scope));
+    Ok(over.map(|scope| Item::delete(format!("{}{scope}", keys::cursors(&line.name)))).collect())
 }
 
 /// Parked entries that a read scope no longer shows as such.

@@ -18,6 +18,7 @@ use crate::store::{Expect, SharedStore};
 
 mod apply;
 pub mod audit;
+pub mod cores;
 mod decide;
 mod detect;
 mod diff;

@@ -24,7 +24,14 @@ pub fn gone_with_their_owner(
         let before = gone.len();
         for step in unseen.read::<Step>()? {
             let step = step?;
-            let proven = scopes.absence(&step.scope) == Absence::Proven;
+            let proven = match scopes.absence(&step.scope) {
+                Absence::Proven => true,
+                // Gone since an earlier run: the scope was read then, and did not change since.
+                Absence::StillThere => {
+                    step.base()?.is_some_and(|(_, base)| line.shape.is_missing(&base.prior(&step.identity)))
+                }
+                Absence::Unknown => false,
+            };
             let owner_gone = || line.source.owner(&step.scope).is_some_and(|owner| gone.contains(&owner));
             if proven {
                 gone.insert(step.identity);

@@ -8,7 +8,7 @@ use super::plan::Step;
 use super::stock::Informed;
 use super::{Ask, Pipeline};
 use crate::error::Result;
-use crate::state::held::{Decision, HeldItem};
+use crate::state::held::{Decision, HeldItem, Verdict};
 use crate::state::journal::Change;
 use crate::state::keys;
 
@@ -40,6 +40,20 @@ impl Past {
     /// The store refused this very change so often that it is not tried again.
     pub fn gave_up(&self, step: &Step) -> Option<&Failing> {
         self.failing.get(&step.identity).filter(|failing| failing.given_up && failing.stamp == step.stamp)
+    }
+
+    /// An undo that no pass has answered yet: what it undid is to be held, and said so.
+    pub fn undid_something_new(&self) -> bool {
+        let unsaid = |(identity, decision): (&String, &Decision)| {
+            decision.verdict == Verdict::Undone && !self.held_identities.contains(identity)
+        };
+        self.decisions.iter().any(unsaid)
+    }
+
+    /// Something else than the last run's outcome is known of it.
+    pub fn mentions(&self, identity: &str) -> bool {
+        self.knows(identity)
+            || (!self.parked_identities.is_empty() && self.parked_identities.contains(identity))
     }
 
     /// A person decided about it, or is asked to.

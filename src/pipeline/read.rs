@@ -40,9 +40,33 @@ pub struct Reading {
     pub met_older: bool,
     /// Identities held by the last pass and met again in this one, so that they are judged anew.
     pub met: HashSet<String>,
+    /// Scopes without a change at the source in which the store was changed: to mend that they must be read.
+    stale: HashSet<String>,
 }
 
 pub async fn read(
+    line: &Pipeline,
+    ask: &Ask,
+    cursors: &Cursors,
+    past: &Past,
+    report: &mut Report,
+) -> Result<Reading> {
+    let mut cursors = cursors.clone();
+    // What was undone and not said yet is found by reading everything: it may have left no trace elsewhere.
+    if past.undid_something_new() {
+        cursors.clear();
+    }
+    let before = report.clone();
+    let found = read_once(line, ask, &cursors, past, report).await?;
+    if found.stale.is_empty() {
+        return Ok(found);
+    }
+    cursors.retain(|scope, _| !found.stale.contains(scope));
+    *report = before;
+    read_once(line, ask, &cursors, past, report).await
+}
+
+async fn read_once(
     line: &Pipeline,
     ask: &Ask,
     cursors: &Cursors,
@@ -107,6 +131,9 @@ struct Peek<'a> {
     key: Option<std::borrow::Cow<'a, str>>,
     #[serde(borrow, default, rename = "s")]
     scope: std::borrow::Cow<'a, str>,
+    /// What a shape remembers, if it does.
+    #[serde(default, rename = "c")]
+    carry: Option<serde::de::IgnoredAny>,
 }
 
 fn peek(line: &Listed) -> Result<Peek<'_>> {
@@ -255,10 +282,7 @@ impl<'a> Merge<'a> {
                 self.report.count(&sighting.entry.scope, |counts| counts.unchanged += 1);
             }
             Finding::Drifted(class) => {
-                self.report.warn(format!(
-                    "{} was {class} in the store and left so, as `drift` says",
-                    sighting.identity
-                ));
+                self.report.warn(left_so(&sighting.identity, class));
                 self.report.count(&sighting.entry.scope, |counts| counts.unchanged += 1);
             }
             Finding::Act(action) => self.push_step(sighting, action, stamp, known.as_ref(), seen)?,
@@ -320,24 +344,60 @@ impl<'a> Merge<'a> {
         if !self.wanted(&identity, Some(&known)) {
             return Ok(());
         }
-        self.push_unseen(known, identity, false).await
+        let peeked = peek(&known)?;
+        let seen = self.at(&identity, peeked.key.as_deref(), true).await?;
+        if let Some(scope) = self.found.scopes.unchanged(&peeked.scope) {
+            if self.is_amiss(&known, &peeked, &identity, &seen) {
+                self.found.stale.insert(scope.to_owned());
+            }
+            // What somebody decided about, or a shape remembers something of, is weighed like everything else.
+            if peeked.carry.is_none() && !self.past.mentions(&identity) {
+                self.report.count(&peeked.scope, |counts| {
+                    counts.scanned += 1;
+                    counts.unchanged += 1;
+                });
+                return Ok(());
+            }
+        }
+        self.push_unseen(&known, &peeked, identity, seen, false)
+    }
+
+    /// Its scope did not change at the source, so it was not listed. Did the store lose it, or somebody change it?
+    fn is_amiss(&mut self, known: &Listed, peeked: &Peek<'_>, identity: &str, seen: &Seen) -> bool {
+        let stamp = known.fingerprint.unwrap_or(Fingerprint([0; 32]));
+        let known_as = Known { stamp, body: &peeked.body, version: &peeked.version };
+        match detect::sighted(stamp, &peeked.body, Some(known_as), seen, self.line.drift) {
+            Finding::Act(_) => true,
+            Finding::Same => self.heal.contains(identity),
+            Finding::Drifted(class) => {
+                self.report.warn(left_so(identity, class));
+                false
+            }
+        }
     }
 
     async fn push_gone(&mut self, known: Listed) -> Result<()> {
         let identity = keys::below(&keys::bases(&self.line.name), &known.key).to_owned();
-        self.push_unseen(known, identity, true).await
-    }
-
-    async fn push_unseen(&mut self, known: Listed, identity: String, gone: bool) -> Result<()> {
         let peeked = peek(&known)?;
         let seen = self.at(&identity, peeked.key.as_deref(), true).await?;
+        self.push_unseen(&known, &peeked, identity, seen, true)
+    }
+
+    fn push_unseen(
+        &mut self,
+        known: &Listed,
+        peeked: &Peek<'_>,
+        identity: String,
+        seen: Seen,
+        gone: bool,
+    ) -> Result<()> {
         let step = Step {
             scope: peeked.scope.to_string(),
             identity,
             action: Action::Change(Change::Delete, Why::Absent),
             stamp: None,
             entry: None,
-            base: Some(kept(&known)?),
+            base: Some(kept(known)?),
             seen,
             after: None,
         };
@@ -362,6 +422,10 @@ impl<'a> Merge<'a> {
             || self.line.shape.key_prefix().is_some_and(|prefix| only.strip_prefix(prefix) == Some(identity));
         identity == only || key.as_deref() == Some(only) || by_prefix()
     }
+}
+
+fn left_so(identity: &str, class: &str) -> String {
+    format!("{identity} was {class} in the store and left so, as `drift` says")
 }
 
 async fn by_key(line: &Pipeline) -> Result<HashMap<String, Version>> {

@@ -41,12 +41,12 @@ impl Scopes {
         }
     }
 
-    /// The end that covers a scope: its own, or the nearest above it.
-    fn covering(&self, scope: &str) -> Option<&End> {
+    /// The end that covers a scope, and whose it is: its own, or the nearest above it.
+    fn covered<'s>(&self, scope: &'s str) -> Option<(&'s str, &End)> {
         let mut at = scope;
         loop {
             if let Some(end) = self.ends.get(at) {
-                return Some(end);
+                return Some((at, end));
             }
             at = match at.rfind('/') {
                 Some(slash) => &at[..slash],
@@ -54,6 +54,15 @@ impl Scopes {
                 None => "",
             };
         }
+    }
+
+    fn covering(&self, scope: &str) -> Option<&End> {
+        self.covered(scope).map(|(_, end)| end)
+    }
+
+    /// The scope that said nothing changed in it, if that is what is known of this one.
+    pub fn unchanged<'s>(&self, scope: &'s str) -> Option<&'s str> {
+        self.covered(scope).filter(|(_, end)| **end == End::Unchanged).map(|(name, _)| name)
     }
 
     /// May something of this scope that was not seen be taken for absent?
@@ -156,6 +165,7 @@ mod tests {
         ] {
             assert_eq!(whole.absence(scope), expected, "{scope}");
         }
+        assert_eq!((whole.unchanged("u/x"), whole.unchanged("w")), (Some("u"), None));
         assert_eq!(scopes(&[("25", End::Complete(None))]).absence("26"), Absence::Unknown);
         assert_eq!(scopes(&[]).absence(""), Absence::Unknown);
     }

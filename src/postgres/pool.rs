@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::Semaphore;
 
-use super::{PostgresPlace, Session};
+use super::{PostgresPlace, STATEMENT_MAX, Session, within};
 use crate::error::{Error, Result};
 use crate::secret::Secret;
 
@@ -16,14 +16,27 @@ pub struct Pool {
     password: Option<Secret>,
     idle: Mutex<Vec<Session>>,
     permits: Semaphore,
+    /// What every connection is told first.
+    settings: &'static str,
 }
 
 impl Pool {
     /// With one connection open, so that a wrong address shows at once.
-    pub async fn open(place: PostgresPlace, password: Option<Secret>) -> Result<Self> {
-        let session = Session::open(&place, password.as_ref()).await?;
+    pub async fn open(
+        place: PostgresPlace,
+        password: Option<Secret>,
+        settings: &'static str,
+    ) -> Result<Self> {
         let permits = Semaphore::new(CONNECTIONS_MAX);
-        Ok(Pool { place, password, idle: Mutex::new(vec![session]), permits })
+        let pool = Pool { place, password, idle: Mutex::default(), permits, settings };
+        pool.with(async |_| Ok(())).await?;
+        Ok(pool)
+    }
+
+    async fn connect(&self) -> Result<Session> {
+        let session = Session::open(&self.place, self.password.as_ref()).await?;
+        within(STATEMENT_MAX, session.batch_execute(self.settings)).await?;
+        Ok(session)
     }
 
     pub async fn with<T>(&self, work: impl AsyncFnOnce(&mut Session) -> Result<T>) -> Result<T> {
@@ -31,7 +44,7 @@ impl Pool {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut session = match idle.filter(|session| !session.is_closed()) {
             Some(session) => session,
-            None => Session::open(&self.place, self.password.as_ref()).await?,
+            None => self.connect().await?,
         };
         let outcome = work(&mut session).await;
         if outcome.is_ok() {

@@ -139,6 +139,11 @@ pub trait Shape: Send + Sync {
 
     fn absent(&self, prior: &Prior, value: Option<&[u8]>, now: Timestamp) -> Absent;
 
+    /// It is kept although the source no longer has it, and marked so.
+    fn is_missing(&self, _prior: &Prior) -> bool {
+        false
+    }
+
     /// Something a person should know about an entry that was rendered with its body.
     fn remark(&self, _input: &Input<'_>) -> Option<String> {
         None

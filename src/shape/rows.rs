@@ -75,13 +75,17 @@ impl Shape for Rows {
         if self.spec.on_missing == OnMissing::Delete {
             return Absent::Delete;
         }
-        if prior.carry.as_ref().is_some_and(|carry| carry.get(MISSING_SINCE).is_some()) {
+        if self.is_missing(prior) {
             return Absent::Keep;
         }
         let row = value
             .and_then(|value| serde_json::from_slice::<Map<String, Value>>(value).ok())
             .unwrap_or_default();
         Absent::Put(marked(prior, row, now))
+    }
+
+    fn is_missing(&self, prior: &Prior) -> bool {
+        prior.carry.as_ref().is_some_and(|carry| carry.get(MISSING_SINCE).is_some())
     }
 }
 

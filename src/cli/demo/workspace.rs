@@ -1,15 +1,12 @@
 //! The demo's last chapter: a page, a policy, and a model that is none.
 
+use axum::routing::post;
+use axum::{Json, Router};
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::{TcpListener, TcpStream};
 
-use super::{Step, Story};
+use super::{Step, Story, loopback};
 use crate::cli::page::Verb;
-use crate::error::{Result, from_io};
-
-/// What the demo asks is small; more is not from it.
-const QUESTION_BYTES_MAX: usize = 1 << 20;
+use crate::error::Result;
 
 const AGREEMENT: &str = "# Agreement\n\nThe candidate is supervised by one professor.\n";
 const POLICY: &str = "# Policy on supervision\n\nEvery doctoral candidate has at least two supervisors employed by the university.\n";
@@ -17,7 +14,7 @@ const POLICY: &str = "# Policy on supervision\n\nEvery doctoral candidate has at
 impl Story<'_> {
     /// Policies of a page: read, translated, compared; and what happens when one changes.
     pub(super) async fn workspace(&mut self) -> Result<()> {
-        let model = stand_in().await.map_err(|error| from_io(error, "starting the stand-in for a model"))?;
+        let model = stand_in().await?;
         let config = format!(
             "[workspaces.agreements]\npages = {{ folder = \"pages\" }}\ninto = \"sqlite:.trueup/agreements.db\"\n\
              llm = {{ url = \"{model}\", model = \"stand-in\" }}\nreanalyze = \"mark\"\n"
@@ -25,10 +22,7 @@ impl Story<'_> {
         self.write("workspace.toml", &config)?;
         self.write("pages/anna/page.md", AGREEMENT)?;
         self.write("pages/anna/supervision.md", POLICY)?;
-        let before = std::mem::replace(&mut self.desk.config, self.folder.join("workspace.toml"));
-        let told = self.afternoon().await;
-        self.desk.config = before;
-        told
+        self.with_config("workspace.toml", async |story| story.afternoon().await).await
     }
 
     async fn afternoon(&mut self) -> Result<()> {
@@ -49,40 +43,12 @@ impl Story<'_> {
 }
 
 /// A server on loopback that speaks as a model's would. Its address.
-async fn stand_in() -> std::io::Result<String> {
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
-    let address = listener.local_addr()?;
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            // A client that hangs up is no matter here.
-            drop(answer(stream).await);
-        }
-    });
-    Ok(format!("http://{address}/v1"))
-}
-
-async fn answer(stream: TcpStream) -> std::io::Result<()> {
-    let mut stream = BufReader::new(stream);
-    let mut length = 0;
-    loop {
-        let mut line = String::new();
-        if stream.read_line(&mut line).await? == 0 || line.trim().is_empty() {
-            break;
-        }
-        if let Some((name, value)) = line.split_once(':')
-            && name.eq_ignore_ascii_case("content-length")
-        {
-            length = value.trim().parse().unwrap_or(0).min(QUESTION_BYTES_MAX);
-        }
-    }
-    let mut body = vec![0; length];
-    stream.read_exact(&mut body).await?;
-    let content = pretend(&serde_json::from_slice(&body).unwrap_or_default()).to_string();
-    let answer =
-        json!({ "choices": [{ "finish_reason": "stop", "message": { "content": content } }] }).to_string();
-    let head = format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", answer.len());
-    stream.write_all(format!("{head}{answer}").as_bytes()).await?;
-    stream.flush().await
+async fn stand_in() -> Result<String> {
+    let answer = async |Json(question): Json<Value>| {
+        let content = pretend(&question).to_string();
+        Json(json!({ "choices": [{ "finish_reason": "stop", "message": { "content": content } }] }))
+    };
+    Ok(format!("{}/v1", loopback::serve(Router::new().fallback(post(answer))).await?))
 }
 
 fn pretend(question: &Value) -> Value {

@@ -29,9 +29,11 @@ use crate::retry::Patience;
 
 mod pages;
 mod row;
+mod rows;
 mod scope;
 
 use row::Picker;
+use rows::Rows;
 use scope::{Item, Message, Parent, Which};
 
 /// An answer of hundreds of thousands of rows; more belongs on pages.
@@ -91,10 +93,11 @@ impl Rest {
         &self,
         resource: usize,
         parents: Vec<Option<Parent>>,
+        cursors: &Cursors,
         out: &mut Sink,
     ) -> Result<Vec<Option<Parent>>> {
-        let mut telling =
-            Telling { api: &self.api, resource, seen: HashSet::new(), children: Vec::new(), nameless: false };
+        let (seen, children) = (HashSet::new(), Vec::new());
+        let mut telling = Telling { api: &self.api, resource, cursors, seen, children, nameless: false };
         let mut waiting = parents.into_iter();
         let mut open = VecDeque::new();
         // Scopes end with their set: nothing goes on asking after an error here.
@@ -198,6 +201,7 @@ impl Api {
 struct Telling<'a> {
     api: &'a Api,
     resource: usize,
+    cursors: &'a Cursors,
     seen: HashSet<String>,
     children: Vec<Option<Parent>>,
     /// The scope has an item without a key: any known row might be it.
@@ -223,6 +227,7 @@ impl Telling<'_> {
         out: &mut Sink,
     ) -> Result<()> {
         self.nameless = false;
+        let mut rows = Rows::default();
         let mut position = 0;
         loop {
             match messages.recv().await {
@@ -230,46 +235,56 @@ impl Telling<'_> {
                 Some(Message::Page(items)) => {
                     for item in items {
                         position += 1;
-                        self.item(scope, position, item, out).await?;
+                        let event = self.item(scope, position, item);
+                        rows.add(event, out).await?;
                     }
                 }
                 Some(Message::End(Ok(()))) if self.nameless => {
-                    return out.send(Event::Window(scope.clone(), None)).await;
+                    return rows.tell(Event::Window(scope.clone(), None), out).await;
                 }
-                Some(Message::End(Ok(()))) => return out.send(Event::Complete(scope.clone(), None)).await,
-                Some(Message::End(Err(error))) => return out.send(Event::Broken(scope.clone(), error)).await,
+                Some(Message::End(Ok(()))) => {
+                    let digest = rows.digest();
+                    if rows.are_whole() && digest.is_some() && self.cursors.get(&**scope) == digest.as_ref() {
+                        return out.send(Event::Unchanged(scope.clone())).await;
+                    }
+                    return rows.tell(Event::Complete(scope.clone(), digest), out).await;
+                }
+                Some(Message::End(Err(error))) => {
+                    return rows.tell(Event::Broken(scope.clone(), error), out).await;
+                }
             }
         }
     }
 
-    async fn item(&mut self, scope: &Scope, position: usize, item: Item, out: &mut Sink) -> Result<()> {
+    fn item(&mut self, scope: &Scope, position: usize, item: Item) -> Event {
         let bad = |id: String, error| Event::Bad(Entry::new(id, scope, ""), error);
-        let table = self.table().to_owned();
         let (id, lent, event) = match item {
             Item::Bad { external_id: None, error, .. } => {
                 self.nameless = true;
-                return out.send(bad(format!("{scope}#{position}"), error)).await;
+                return bad(format!("{scope}#{position}"), error);
             }
             Item::Bad { external_id: Some(id), error, lent } => {
-                (id.clone(), lent, bad(format!("{table}/{id}"), error))
+                let event = bad(format!("{}/{id}", self.table()), error);
+                (id, lent, event)
             }
             Item::Row { external_id, bytes, print, lent } => {
-                let mut entry = Entry::new(format!("{table}/{external_id}"), scope, print.to_string());
+                let mut entry =
+                    Entry::new(format!("{}/{external_id}", self.table()), scope, print.to_string());
                 entry.size = Some(bytes.len() as u64);
                 entry.inline = Some(Bytes::from(bytes));
                 (external_id, Some(lent), Event::Seen(entry))
             }
         };
         if self.seen.contains(&id) {
-            let error =
-                Error::new(Kind::Invalid, format!("{table}/{id} was listed already; the first one counts"));
-            return out.send(bad(format!("{table}/{id}#{position}"), error)).await;
+            let name = format!("{}/{id}", self.table());
+            let error = Error::new(Kind::Invalid, format!("{name} was listed already; the first one counts"));
+            return bad(format!("{name}#{position}"), error);
         }
         self.seen.insert(id.clone());
         if let Some(lent) = lent.filter(|_| !self.api.lent[self.resource].is_empty()) {
             self.children.push(Some(Parent { external_id: id, lent }));
         }
-        out.send(event).await
+        event
     }
 }
 
@@ -297,7 +312,7 @@ impl Source for Rest {
         self.api.spec.resources.iter().any(|resource| resource.parent.is_some())
     }
 
-    async fn list(&self, _cursors: &Cursors, out: &mut Sink) -> Result<()> {
+    async fn list(&self, cursors: &Cursors, out: &mut Sink) -> Result<()> {
         self.api.notes.lock().unwrap_or_else(PoisonError::into_inner).clear();
         let mut rows: Vec<Vec<Option<Parent>>> = Vec::new();
         for (at, resource) in self.api.spec.resources.iter().enumerate() {
@@ -305,7 +320,7 @@ impl Source for Rest {
                 None => vec![None],
                 Some(parent) => rows[parent].clone(),
             };
-            rows.push(self.stage(at, parents, out).await?);
+            rows.push(self.stage(at, parents, cursors, out).await?);
             if out.is_stopped() {
                 return Err(Error::new(Kind::Canceled, "stopped by request"));
             }

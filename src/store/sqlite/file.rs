@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use super::fault::explain;
@@ -132,8 +133,10 @@ pub(in crate::store) fn open_unchanging(path: &Path) -> Result<Connection> {
     connect(Path::new(&url), flags | OpenFlags::SQLITE_OPEN_URI)
 }
 
-fn connect(path: &Path, flags: OpenFlags) -> Result<Connection> {
+pub(in crate::store) fn connect(path: &Path, flags: OpenFlags) -> Result<Connection> {
     let connection = Connection::open_with_flags(path, flags).map_err(explain)?;
+    // Plans do not depend on bound values here; without this SQLite plans some statements anew at every use.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(explain)?;
     connection.busy_timeout(BUSY_WAIT).map_err(explain)?;
     connection.pragma_update(None, "cache_size", -CACHE_KIB).map_err(explain)?;
     Ok(connection)

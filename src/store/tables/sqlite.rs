@@ -16,16 +16,13 @@ use crate::postgres::quoted;
 use crate::record::Fingerprint;
 use crate::store::sqlite::APPLICATION_ID;
 use crate::store::sqlite::fault::explain;
-use crate::store::sqlite::file::{folder_of, open_to_read, open_unchanging};
+use crate::store::sqlite::file::{connect, folder_of, open_to_read, open_unchanging};
 use crate::store::{Access, Listed, Outcome, What};
 
 mod pen;
 mod sql;
 
 use sql::Sql;
-
-/// How long to wait for another program's write: longer than any batch takes, shorter than a person's patience.
-const BUSY_WAIT: std::time::Duration = std::time::Duration::from_secs(15);
 
 const BESIDE: &str = "
 CREATE TABLE IF NOT EXISTS sync_cache(
@@ -143,8 +140,7 @@ fn open_to_write(path: &Path) -> Result<Connection> {
         .map_err(|error| from_io(error, format!("making {}", folder.display())))?;
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags).map_err(explain)?;
-    connection.busy_timeout(BUSY_WAIT).map_err(explain)?;
+    let connection = connect(path, flags)?;
     refuse_a_store(&connection)?;
     connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(())).map_err(explain)?;
     connection.pragma_update(None, "synchronous", "FULL").map_err(explain)?;

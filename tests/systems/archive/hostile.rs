@@ -3,34 +3,16 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use trueup::shape::article::html::{Links, to_markdown};
-use trueup::source::rss::{feed, item};
 
 use super::desk::{SAMPLE, SAMPLE_ESCAPED};
 
 const SNIPPETS: &str = include_str!("../../fixtures/turndown/snippets.txt");
 const CORPUS: &str = include_str!("../../fixtures/archive/hostile.txt");
 
-/// Everything that can be done with a document, whatever it is.
-fn survive(xml: &str) {
-    if let Ok(feed) = feed::read(xml) {
-        let (bytes, items) = (xml.len(), feed.items.len());
-        assert!(items <= bytes);
-        for article in item::articles(feed, "25", item::Ids::Feed).into_iter().flatten() {
-            assert!(article.id.len() <= 100 && !article.id.contains('/') && !article.id.is_empty());
-            let json = article.to_json().unwrap();
-            assert!(json.len() <= 8 * bytes + 1_000);
-        }
-    }
-}
+#[path = "../../../fuzz/checks.rs"]
+mod checks;
 
-fn convert(html: &str) {
-    if let Ok(markdown) = to_markdown(html, &Links::relative_to("https://b.example/a/b?c=d")) {
-        // Marks and resolved links add to each tag, indentation to each line of each level.
-        let levels = 1 + html.matches('<').count();
-        assert!(markdown.len() <= 64 + html.len() * 16 * levels, "{html}");
-        assert!(!markdown.ends_with('\n') && !markdown.starts_with('\n'));
-    }
-}
+use checks::{convert, survive};
 
 #[rustfmt::skip] // a list of words, not of lines
 const XML: [&str; 52] = [

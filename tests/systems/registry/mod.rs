@@ -4,6 +4,7 @@ mod beside;
 mod changes;
 mod desk;
 mod documents;
+mod drift;
 mod followed;
 mod outages;
 mod picky;

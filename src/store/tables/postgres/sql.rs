@@ -55,12 +55,17 @@ fn selection(table: &Table, found: &Found) -> (Vec<Option<usize>>, Vec<String>) 
     (places, selected)
 }
 
+/// A join row by row, by index: tables that grow while they are filled have no statistics, and without them the whole
+/// table would be read for every batch.
+fn each_in(table: &str, alias: &str, matching: &str) -> String {
+    format!("CROSS JOIN LATERAL (SELECT * FROM {table} {alias} WHERE {matching} OFFSET 0) {alias}")
+}
+
 fn natural(name: &str, cells: &str, typed: &[String], keys: &[String]) -> String {
     format!(
-        "SELECT i.row_id, t.row_id, {cells} FROM json_to_recordset($1::text::json) AS i(row_id bigint, {})
-         JOIN {name} t ON {}",
+        "SELECT i.row_id, t.row_id, {cells} FROM json_to_recordset($1::text::json) AS i(row_id bigint, {}) {}",
         typed.join(", "),
-        keys.join(" AND ")
+        each_in(name, "t", &keys.join(" AND "))
     )
 }
 
@@ -96,7 +101,9 @@ impl Sql {
         let seen_ms = "(extract(epoch FROM c.seen_at) * 1000)::bigint";
         let range = "c.table_name = $1 AND c.external_id >= $2 AND ($3::text IS NULL OR c.external_id > $3)
                      AND ($4::text IS NULL OR c.external_id < $4)";
-        let joined = format!("FROM sync_cache c JOIN {name} t ON t.row_id = c.internal_id");
+        let row = each_in(&name, "t", "t.row_id = c.internal_id");
+        let joined = format!("FROM sync_cache c {row}");
+        let entry = each_in("sync_cache", "c", "c.table_name = $1 AND c.external_id = i.external_id");
         Sql {
             absent: found.columns.is_empty(),
             list_keys: format!(
@@ -109,9 +116,7 @@ impl Sql {
             ),
             held: format!(
                 "SELECT i.at, c.internal_id, c.checksum, {seen_ms}, {cells}
-                 FROM unnest($2::text[]) WITH ORDINALITY AS i(external_id, at)
-                 JOIN sync_cache c ON c.table_name = $1 AND c.external_id = i.external_id
-                 JOIN {name} t ON t.row_id = c.internal_id"
+                 FROM unnest($2::text[]) WITH ORDINALITY AS i(external_id, at) {entry} {row}"
             ),
             natural: natural(&name, &cells, &typed, &keys),
             update: update(&name, &all, &typed),
@@ -120,7 +125,8 @@ impl Sql {
                 all.join(", ")
             ),
             reserve: format!(
-                "SELECT nextval(pg_get_serial_sequence('{}', 'row_id')) FROM generate_series(1, $1::bigint)",
+                "WITH ids AS MATERIALIZED (SELECT pg_get_serial_sequence('{}', 'row_id')::regclass AS of)
+                 SELECT nextval(ids.of) FROM ids, generate_series(1, $1::bigint)",
                 name.replace('\'', "''")
             ),
             delete: format!("DELETE FROM {name} WHERE row_id = ANY($1)"),
