@@ -89,7 +89,7 @@ impl Pipeline {
             store,
             state: memory.state.clone(),
             baseline: None,
-            epilogue: None,
+            records: None,
             notifier: Notifier::of(spec, memory),
             locks: memory.locks.clone(),
             clock,

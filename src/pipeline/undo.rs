@@ -83,6 +83,7 @@ impl Pipeline {
                 report.fail(&error);
             }
             line.follow_up(ask, &mut report).await;
+            line.keep_records(ask, &mut report).await;
             line.close(&mut report, None).await;
             Ok(report)
         });
@@ -385,6 +386,7 @@ impl Reverser<'_> {
             then: self.line.follow_ups(),
             decision: (!redo).then_some(decision),
             lift: redo,
+            still_new: false,
         };
         let write = conditional(&self.line.name, &self.undo_run, reversed, op, stored);
         Ok(Ready::Write(Box::new(Write { scope: step.scope.clone(), stamp: step.stamp, ..write })))

@@ -70,6 +70,8 @@ pub struct Listed {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
+    /// Keys alone: a store that would have to read values for their versions leaves those empty.
+    Names,
     Keys,
     Values,
 }
