@@ -200,7 +200,7 @@ pub fn notice(pipeline: &str, then: &str, run: &str, message: String, now: Times
 
 /// The mark of a task that follows this write.
 pub fn mark(write: &Pointer, attempts: u32, error: Option<&str>) -> Fingerprint {
-    let write = String::from(write.clone());
+    let write = write.to_string();
     // An empty message is another thing than none.
     let error = error.map(|text| format!("!{text}")).unwrap_or_default();
     Fingerprint::of_parts(&[write.as_bytes(), &attempts.to_be_bytes(), error.as_bytes()])
