@@ -16,6 +16,13 @@ fn operations() -> String {
 #[tokio::test]
 async fn every_metric_is_documented_and_every_documented_metric_is_there() {
     let home = Home::with_notes(3);
+    home.write(
+        "trueup.toml",
+        &format!(
+            "{}\n[replicas.far]\netcd = \"etcd://127.0.0.1:9/far/\"\npostgres = \"postgres://user@127.0.0.1:9/app\"\n",
+            crate::cli::home::FILES
+        ),
+    );
     home.write("broken/a.md", "x");
     let serving = Serving::of(&home).await;
     serving.post("/api/pipelines/notes/run", None).await.is(200);
@@ -35,10 +42,37 @@ async fn every_metric_is_documented_and_every_documented_metric_is_there() {
         "trueup_runs_total{pipeline=\"notes\",status=\"ok\"} 1",
         "trueup_records_total{pipeline=\"notes\",outcome=\"added\"} 3",
         "trueup_queue_depth{pipeline=\"notes\"} 0",
+        "trueup_store_errors_total{store=\"registry\"} 0",
+        "trueup_replica_up{replica=\"far\"} 0",
         "# EOF",
     ] {
         assert!(text.contains(line), "no {line} in:\n{text}");
     }
+}
+
+#[tokio::test]
+async fn operations_of_a_store_that_fail_are_counted_by_store() {
+    let home = Home::new(
+        "[stores]\nfar = \"postgres://user@127.0.0.1:9/app\"\nnear = \"sqlite:.trueup/near.db\"\n\
+         [pipelines.far]\nfrom = { files = \"notes\" }\ninto = \"far\"\n\
+         [pipelines.near]\nfrom = { files = \"notes\" }\ninto = \"near\"\n",
+    );
+    home.write("notes/a.md", "a\n");
+    let serving = Serving::of(&home).await;
+    for pipeline in ["far", "near"] {
+        serving.post(&format!("/api/pipelines/{pipeline}/run"), None).await;
+    }
+    let text = serving.get("/metrics").await.is(200).text;
+    let of = |store: &str| -> u64 {
+        let line = format!("trueup_store_errors_total{{store=\"{store}\"}} ");
+        text.lines()
+            .find_map(|shown| shown.strip_prefix(&line))
+            .unwrap_or_else(|| panic!("{text}"))
+            .parse()
+            .unwrap()
+    };
+    assert!(of("far") >= 1, "{text}");
+    assert_eq!(of("near"), 0, "{text}");
 }
 
 #[tokio::test]
