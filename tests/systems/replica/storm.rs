@@ -191,8 +191,6 @@ impl Storm {
     }
 }
 
-/// What happened to a key at a revision; `None` = deleted.
-
 async fn check(stage: &Stage, seed: u64) {
     let (dsn, why) = (&stage.dsn, format!("TRUEUP_STORM_SEED={seed}"));
     let theirs = etcd_history(stage).await;
