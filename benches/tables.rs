@@ -213,7 +213,7 @@ fn against_dlt(bench: &mut Bench) -> Outcome<()> {
     std::fs::write(ours_at.path().join("recipe.toml"), RECIPE.replace("${API}", &api))?;
     std::fs::write(ours_at.path().join("trueup.toml"), config(&postgres.fresh_database()))?;
     // dlt wants a password, whether the server asks for one or not.
-    let theirs_into = postgres.fresh_database().replacen("@", ":unasked@", 1);
+    let theirs_into = postgres.fresh_database().replacen('@', ":unasked@", 1);
     let state = theirs_at.path().display().to_string();
     for (what, rounds) in [("first load", 1), ("unchanged", 2)] {
         let theirs = Bench::best(rounds, || {

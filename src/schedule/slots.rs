@@ -105,7 +105,7 @@ impl Slots {
         };
         let claimed: Timestamp = memo.at.parse().unwrap_or(Timestamp::UNIX_EPOCH);
         let fresh = claimed.checked_add(STALE).is_ok_and(|until| until > self.clock.now());
-        if fresh || locks.is_taken(pipeline).await {
+        if fresh || locks.free(&[pipeline]).await? != [true] {
             return Ok(None);
         }
         let slot = memo.slot;

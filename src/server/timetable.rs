@@ -17,6 +17,9 @@ use crate::state::Status;
 
 /// The clock is looked at this often at least: it may be set, and machines sleep.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Leases and unfinished slots are looked at this often: a dead runner is replaced a lease's time and two looks later,
+/// which is within the 10 s promised.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// What is to come, and what was missed. From here on every slot is known to have been seen.
 pub async fn open(house: &House) -> Result<Agenda> {
@@ -34,12 +37,13 @@ pub async fn keep(house: Arc<House>, mut agenda: Agenda) {
         for due in agenda.due(now) {
             tokio::spawn(start(house.clone(), due));
         }
-        let elapsed = Duration::from_millis(house.clock.elapsed_ms());
-        if swept.is_none_or(|at| elapsed.saturating_sub(at) >= BEAT) {
-            swept = Some(elapsed);
+        let elapsed = || Duration::from_millis(house.clock.elapsed_ms());
+        if swept.is_none_or(|at| elapsed().saturating_sub(at) >= SWEEP_EVERY) {
             sweep(&house).await;
+            swept = Some(elapsed());
         }
-        if !house.rest(until(agenda.wakes(), now)).await {
+        let to_sweep = SWEEP_EVERY.saturating_sub(elapsed().saturating_sub(swept.unwrap_or_default()));
+        if !house.rest(until(agenda.wakes(), now).min(to_sweep)).await {
             return;
         }
     }
@@ -104,12 +108,22 @@ async fn run(house: &Arc<House>, mut claim: Claim, seat: Seat) {
     }
 }
 
-/// Slots whose runner died, or who could not run because somebody else did.
+/// Slots whose runner died, or who could not run because somebody else did. It waits for nobody: slots of other
+/// pipelines may be due. That a runner is dead is known from looking at its lease again and again.
 async fn sweep(house: &Arc<House>) {
     let swept = async {
-        for name in house.slots.unfinished().await? {
+        house.memory.locks.clear().await?;
+        let open = house.slots.unfinished().await?;
+        if open.is_empty() {
+            return Ok(());
+        }
+        let free = house.memory.locks.free(&open.iter().map(String::as_str).collect::<Vec<_>>()).await?;
+        for (name, _) in open.into_iter().zip(free).filter(|(_, free)| *free) {
             let Some(spec) = house.config.pipelines.get(&name).filter(|spec| spec.enabled) else { continue };
             let Some(rhythm) = Rhythm::of(spec)? else { continue };
+            if pauses::of(&house.memory.state, &name).await?.is_some() {
+                continue;
+            }
             let Ok(seat) = house.seats.clone().try_acquire_owned() else { return Ok(()) };
             if let Some(claim) = house.slots.reclaim(&name, &rhythm, &house.memory.locks).await? {
                 let house = house.clone();

@@ -163,8 +163,21 @@ impl Leases {
     /// Whoever was watched beside a dead holder and was silent for as long died with it.
     async fn sweep(&self, found: &Found) -> Result<()> {
         let workers = found.keys().map(String::as_str).filter(|name| name.starts_with(WORKER));
-        let workers: Vec<&str> = workers.collect();
+        let workers: Vec<&str> = workers.filter(|name| self.standing_of(name) == Standing::Gone).collect();
         if workers.is_empty() { Ok(()) } else { self.standing(&workers).await.map(drop) }
+    }
+
+    /// One look, without a wait: which of these nobody holds, or somebody who was silent for too long. Whoever looks
+    /// again and again knows so within a lease's time after the holder died.
+    pub async fn free(&self, names: &[&str]) -> Result<Vec<bool>> {
+        self.look().await?;
+        Ok(names.iter().map(|name| self.standing_of(name) == Standing::Gone).collect())
+    }
+
+    /// Clear away what workers left that died between two pieces of work: no task names them, so nobody else would.
+    pub async fn clear(&self) -> Result<()> {
+        let found = self.look().await?;
+        self.sweep(&found).await
     }
 
     /// Wait until nothing is unsure about these holders.

@@ -76,6 +76,26 @@ impl Locks {
         }
     }
 
+    /// Which of these nobody holds, by one look. Of a dead holder that is known when it was looked at for a while.
+    pub async fn free(&self, names: &[&str]) -> Result<Vec<bool>> {
+        if let Locks::Leases(leases) = self {
+            return leases.free(names).await;
+        }
+        let mut all = Vec::with_capacity(names.len());
+        for name in names {
+            all.push(!self.is_taken(name).await);
+        }
+        Ok(all)
+    }
+
+    /// Clear away what dead workers left. A lock that dies with its process leaves nothing that matters.
+    pub async fn clear(&self) -> Result<()> {
+        match self {
+            Locks::Folder(_) | Locks::Process(_) => Ok(()),
+            Locks::Leases(leases) => leases.clear().await,
+        }
+    }
+
     /// Whether each of these is still there.
     pub async fn standing(&self, names: &[&str]) -> Result<Vec<Standing>> {
         if let Locks::Leases(leases) = self {

@@ -84,6 +84,10 @@ impl Serving {
         Serving { child, address, said, client }
     }
 
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn said(&self) -> String {
         self.said.lock().unwrap().clone()
     }

@@ -3,6 +3,8 @@
 mod flows;
 mod leases;
 mod processes;
+mod servers;
+mod slots;
 mod storm;
 
 use std::sync::Arc;

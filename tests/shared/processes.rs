@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
 use bytes::Bytes;
@@ -25,31 +25,64 @@ const RECORDS: usize = 5_000;
 /// More moments at which to be killed.
 const SMALL: &str = "batch = 10\n";
 
-/// One pipeline whose source, store and state everybody shares.
+/// Pipelines whose sources, stores and state everybody shares.
 pub struct Fleet {
     pub home: Home,
     pub state: String,
+    pub lines: Vec<Line>,
+}
+
+pub struct Line {
+    pub name: String,
+    pub origin: PathBuf,
     pub target: SharedStore,
 }
 
+impl Line {
+    /// What its store is to hold.
+    pub async fn wanted(&self) -> BTreeMap<String, Bytes> {
+        let store: SharedStore = std::sync::Arc::new(Sqlite::open(&self.origin, Access::Read).unwrap());
+        contents(&store).await
+    }
+
+    pub async fn is_in_step(&self) -> bool {
+        contents(&self.target).await == self.wanted().await
+    }
+}
+
 impl Fleet {
+    /// One pipeline.
     pub async fn new(state: &str, settings: &str) -> Self {
-        let target = fresh_prefix().await;
-        let config = format!(
-            "[state]\nstore = \"{state}\"\n\n[pipelines.copy]\nfrom = {{ store = \"sqlite:origin.db\" }}\n\
-             into = \"{target}\"\nguard = {{ max_delete = \"100%\", max_update = \"100%\" }}\n{settings}"
-        );
-        Fleet { home: Home::new(&config), state: state.to_owned(), target: open_store(&target).await }
+        Self::of(state, &[("copy", settings.to_owned())]).await
+    }
+
+    /// Several, each with settings of its own.
+    pub async fn of(state: &str, all: &[(&str, String)]) -> Self {
+        let home = Home::new("");
+        let mut config = format!("[state]\nstore = \"{state}\"\n");
+        let mut lines = Vec::new();
+        for (name, settings) in all {
+            let target = fresh_prefix().await;
+            config.push_str(&format!(
+                "\n[pipelines.{name}]\nfrom = {{ store = \"sqlite:{name}-origin.db\" }}\n\
+                 into = \"{target}\"\nguard = {{ max_delete = \"100%\", max_update = \"100%\" }}\n{settings}"
+            ));
+            let origin = home.path(&format!("{name}-origin.db"));
+            lines.push(Line { name: (*name).to_owned(), origin, target: open_store(&target).await });
+        }
+        home.write("trueup.toml", &config);
+        Fleet { home, state: state.to_owned(), lines }
+    }
+
+    /// Of the only pipeline.
+    pub fn origin(&self) -> &Path {
+        &self.lines[0].origin
     }
 
     pub async fn in_step(&self) {
-        assert!(contents(&self.target).await == self.origin().await, "the store is as the source");
-    }
-
-    pub async fn origin(&self) -> BTreeMap<String, Bytes> {
-        let store: SharedStore =
-            std::sync::Arc::new(Sqlite::open(&self.home.path("origin.db"), Access::Read).unwrap());
-        contents(&store).await
+        for line in &self.lines {
+            assert!(line.is_in_step().await, "the store of {} is as the source", line.name);
+        }
     }
 
     pub async fn look(&self) -> State {
@@ -60,12 +93,17 @@ impl Fleet {
     async fn under_way(&self) -> Child {
         let mut child = self.home.start(&["sync", "--json"]);
         line_on_stderr(&mut child, "writing");
-        let target = self.target.clone();
+        let target = self.lines[0].target.clone();
         let some = async || target.list(trueup::store::Query::keys("")).await.unwrap().items.len() > 300;
         assert!(eventually(some).await, "it writes");
         assert!(child.try_wait().unwrap().is_none(), "it is still at work");
         child
     }
+}
+
+/// Every run anybody has begun.
+pub async fn runs(state: &State) -> Vec<Report> {
+    state.read_all(keys::RUNS).await.unwrap().into_iter().map(|(_, run)| run).collect()
 }
 
 pub async fn fill(path: &Path, records: usize, text: impl Fn(usize) -> String) {
@@ -106,7 +144,7 @@ fn taken_over(home: &Home) -> Value {
 
 async fn a_second_process(server: Server) {
     let fleet = Fleet::new(&fresh_state(server).await, "batch = 4\n").await;
-    fill(&fleet.home.path("origin.db"), RECORDS, |number| number.to_string()).await;
+    fill(fleet.origin(), RECORDS, |number| number.to_string()).await;
     let first = fleet.under_way().await;
     let second = fleet.home.run(&["sync", "--json"]).ends(7).says(&["already running", "process", "since"]);
     assert!(second.err.contains(&first.id().to_string()), "{}", second.err);
@@ -133,7 +171,7 @@ async fn a_second_process_is_told_who_is_at_work_on_postgres() {
 
 async fn killed_in_the_middle(server: Server) {
     let fleet = Fleet::new(&fresh_state(server).await, SMALL).await;
-    fill(&fleet.home.path("origin.db"), RECORDS, |number| format!("record {number}")).await;
+    fill(fleet.origin(), RECORDS, |number| format!("record {number}")).await;
     let first = fleet.under_way().await;
     let at = SystemClock::new().now();
     kill(first);
@@ -147,9 +185,7 @@ async fn killed_in_the_middle(server: Server) {
     assert!(state.keys(&keys::open_batches("copy")).await.unwrap().is_empty(), "nothing is left open");
     let again = fleet.home.run(&["sync", "--json"]).ends(0).run();
     assert_eq!((&again["writes"], &again["unchanged"]), (&0.into(), &RECORDS.into()));
-    let runs: Vec<Report> =
-        state.read_all(keys::RUNS).await.unwrap().into_iter().map(|(_, run)| run).collect();
-    assert_eq!(runs.iter().filter(|run| run.interrupted).count(), 1);
+    assert_eq!(runs(&state).await.iter().filter(|run| run.interrupted).count(), 1);
 }
 
 #[tokio::test]
@@ -164,11 +200,11 @@ async fn a_killed_holder_is_replaced_within_ten_seconds_on_postgres() {
 
 async fn stopped_for_too_long(server: Server) {
     let fleet = Fleet::new(&fresh_state(server).await, SMALL).await;
-    fill(&fleet.home.path("origin.db"), RECORDS, |number| format!("one {number}")).await;
+    fill(fleet.origin(), RECORDS, |number| format!("one {number}")).await;
     let zombie = fleet.under_way().await;
     signal(&zombie, "STOP");
     taken_over(&fleet.home);
-    fill(&fleet.home.path("origin.db"), RECORDS, |number| format!("two {number}")).await;
+    fill(fleet.origin(), RECORDS, |number| format!("two {number}")).await;
     fleet.home.run(&["sync", "--json"]).ends(0);
     fleet.in_step().await;
     let state = open_state(&fleet.state).await;
@@ -207,7 +243,7 @@ async fn through_a_proxy(server: Server) -> (Proxy, String) {
 async fn cut_off(server: Server, half_open: bool) {
     let (proxy, url) = through_a_proxy(server).await;
     let fleet = Fleet::new(&url, SMALL).await;
-    fill(&fleet.home.path("origin.db"), RECORDS, |number| format!("record {number}")).await;
+    fill(fleet.origin(), RECORDS, |number| format!("record {number}")).await;
     let child = fleet.under_way().await;
     if half_open {
         proxy.change(|weather| weather.half_open = true);
@@ -243,7 +279,7 @@ async fn plan_and_dry_run_leave_nothing_in_a_shared_state() {
     for server in [Server::Etcd, Server::Postgres] {
         let url = fresh_state(server).await;
         let fleet = Fleet::new(&url, "").await;
-        fill(&fleet.home.path("origin.db"), 10, |number| number.to_string()).await;
+        fill(fleet.origin(), 10, |number| number.to_string()).await;
         for look in
             [&["plan"][..], &["sync", "--dry-run"], &["status"], &["runs"], &["held"], &["queue", "ls"]]
         {

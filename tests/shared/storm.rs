@@ -7,9 +7,9 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use trueup::clock::{SharedClock, SystemClock, TestClock};
-use trueup::state::{Report, keys};
+use trueup::state::keys;
 
-use super::processes::{Fleet, fill};
+use super::processes::{Fleet, fill, runs};
 use super::{Server, fresh_prefix, fresh_state};
 use crate::support;
 
@@ -40,10 +40,15 @@ async fn machine(fleet: &Fleet, chance: SharedClock, clock: SharedClock) -> (u32
     (runs, kills)
 }
 
+/// Where in etcd the keys of a store are.
+pub fn prefix_of(url: &str) -> String {
+    format!("/{}", url.trim_start_matches("etcd://").split_once('/').unwrap().1)
+}
+
 /// How often each key below a prefix was written, as etcd counts.
 async fn writes(url: &str) -> BTreeMap<String, i64> {
     let etcd = support::etcd().await;
-    let prefix = format!("/{}", url.trim_start_matches("etcd://").split_once('/').unwrap().1);
+    let prefix = prefix_of(url);
     let answer = etcd.ctl(&["get", &prefix, "--prefix", "--keys-only", "--write-out=json"]);
     let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
     let kvs = answer["kvs"].as_array().cloned().unwrap_or_default();
@@ -61,13 +66,13 @@ async fn storm(server: Server) {
     let copies = fresh_prefix().await;
     let then = format!("batch = 3\nthen = [{{ export = \"{copies}\" }}]\n");
     let fleet = Fleet::new(&fresh_state(server).await, &then).await;
-    fill(&fleet.home.path("origin.db"), RECORDS, |number| format!("one {number}")).await;
+    fill(fleet.origin(), RECORDS, |number| format!("one {number}")).await;
     let chance = |number| -> SharedClock { TestClock::at("2026-01-01T00:00:00Z", seed ^ number) };
     let change = async {
         for round in 1..=ROUNDS {
             real.sleep(STORM / 50).await;
             let so_far = CHANGED * round / ROUNDS;
-            fill(&fleet.home.path("origin.db"), so_far, |number| format!("two {number}")).await;
+            fill(fleet.origin(), so_far, |number| format!("two {number}")).await;
         }
     };
     let (one, two, three, ()) = tokio::join!(
@@ -85,7 +90,10 @@ async fn storm(server: Server) {
     }
     fleet.in_step().await;
     let exported = super::open_store(&copies).await;
-    assert!(crate::flow::rig::contents(&exported).await == fleet.origin().await, "every change was exported");
+    assert!(
+        crate::flow::rig::contents(&exported).await == fleet.lines[0].wanted().await,
+        "every change was exported"
+    );
     for counted in [writes(&target_of(&fleet)).await, writes(&copies).await] {
         assert_eq!(counted.len(), RECORDS);
         for (key, count) in counted {
@@ -95,25 +103,26 @@ async fn storm(server: Server) {
         }
     }
     at_rest(&fleet).await;
-    let runs = fleet.look().await.read_all::<Report>(keys::RUNS).await.unwrap();
-    let cut = runs.iter().filter(|(_, run)| run.interrupted).count();
+    let runs = runs(&fleet.look().await).await;
+    let cut = runs.iter().filter(|run| run.interrupted).count();
     println!("{} runs, {cut} of them killed on the way (seed {seed})", runs.len());
     assert!(cut > 0, "some were killed at work (seed {seed})");
 }
 
 fn target_of(fleet: &Fleet) -> String {
-    fleet.target.name().to_owned()
+    fleet.lines[0].target.name().to_owned()
 }
 
 /// No task, no letter, no lease, no open batch; source, state and store agree.
-async fn at_rest(fleet: &Fleet) {
+pub async fn at_rest(fleet: &Fleet) {
     let state = fleet.look().await;
     for prefix in ["queue/", "dead/", "open/", "lease/"] {
         assert!(state.keys(prefix).await.unwrap().is_empty(), "nothing is left below {prefix}");
     }
     fleet.home.run(&["audit", "--json"]).ends(0);
     let fences = state.keys("fence/").await.unwrap();
-    assert!(fences.iter().all(|key| key == "fence/copy" || key.contains("worker-")), "{fences:?}");
+    let known = |key: &str| fleet.lines.iter().any(|line| key == keys::fence(&line.name));
+    assert!(fences.iter().all(|key| known(key) || key.contains("worker-")), "{fences:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,10 +1,14 @@
 //! etcd, one node or several, each of which can be killed, restarted and paused.
 
-use std::io::{Read, Write};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 
 use super::leash::{DataFolder, Leash, free_ports, program};
 use super::until;
@@ -13,6 +17,9 @@ use super::until;
 const STARTS_MAX: u32 = 5;
 /// One look at a node on loopback.
 const LOOK: Duration = Duration::from_millis(500);
+
+/// What became of each key at each revision.
+pub type History = BTreeMap<(String, i64), Option<String>>;
 
 pub struct Etcd {
     nodes: Vec<Node>,
@@ -86,6 +93,37 @@ impl Etcd {
         let output = etcdctl(&self.endpoints(), arguments);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Every event below a prefix before the revision `end`, which is one below it as well. `None` = deleted.
+    pub fn history(&self, prefix: &str, end: i64) -> History {
+        let mut watcher = Command::new(program("etcdctl", &[], "etcd-client"))
+            .env("ETCDCTL_API", "3")
+            .arg(format!("--endpoints={}", self.endpoints()))
+            .args(["watch", "--prefix", prefix, "--rev=1", "--write-out=json"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let decode = |text: &serde_json::Value| {
+            String::from_utf8(STANDARD.decode(text.as_str().unwrap_or_default()).unwrap()).unwrap()
+        };
+        let mut history = History::new();
+        let lines = BufReader::new(watcher.stdout.take().unwrap()).lines();
+        'reading: for line in lines {
+            let answer: serde_json::Value = serde_json::from_str(&line.unwrap()).unwrap();
+            for event in answer["Events"].as_array().into_iter().flatten() {
+                let at = event["kv"]["mod_revision"].as_i64().unwrap();
+                if at == end {
+                    break 'reading;
+                }
+                let deleted = event["type"].as_i64() == Some(1);
+                let value = (!deleted).then(|| decode(&event["kv"]["value"]));
+                history.insert((decode(&event["kv"]["key"]), at), value);
+            }
+        }
+        watcher.kill().unwrap();
+        watcher.wait().unwrap();
+        history
     }
 
     fn signal(&self, name: &str) {

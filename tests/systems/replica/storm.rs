@@ -4,19 +4,16 @@
 //! `TRUEUP_STORM_SEED` replays a storm; `TRUEUP_SOAK_SECONDS` goes on with further seeds for that long.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use trueup::clock::{Clock, SystemClock, TestClock};
 use trueup::etcd::request::{delete, put};
 use trueup::replica::ReplicaSpec;
 
 use super::process::Process;
 use super::{Held, Stage};
+use crate::support::etcd::History;
 use crate::support::postgres::query;
 use crate::support::proxy::Proxy;
 use crate::support::{Etcd, Postgres, eventually, until};
@@ -194,9 +191,6 @@ impl Storm {
     }
 }
 
-/// What happened to a key at a revision; `None` = deleted.
-type History = BTreeMap<(String, i64), Option<String>>;
-
 async fn check(stage: &Stage, seed: u64) {
     let (dsn, why) = (&stage.dsn, format!("TRUEUP_STORM_SEED={seed}"));
     let theirs = etcd_history(stage).await;
@@ -255,33 +249,8 @@ fn check_writes(history: &History, dsn: &str, why: &str) {
 
 /// All events below the prefix since the beginning, as `etcdctl watch` tells them.
 async fn etcd_history(stage: &Stage) -> History {
-    let mut watcher = Command::new("etcdctl")
-        .env("ETCDCTL_API", "3")
-        .arg(format!("--endpoints={}", stage.etcd.endpoints()))
-        .args(["watch", "--prefix", &stage.prefix, "--rev=1", "--write-out=json"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
     let end = stage.put("end of history", "x").await;
-    let mut history = History::new();
-    let decode = |text: &serde_json::Value| {
-        String::from_utf8(STANDARD.decode(text.as_str().unwrap_or_default()).unwrap()).unwrap()
-    };
-    let lines = BufReader::new(watcher.stdout.take().unwrap()).lines();
-    'reading: for line in lines {
-        let answer: serde_json::Value = serde_json::from_str(&line.unwrap()).unwrap();
-        for event in answer["Events"].as_array().into_iter().flatten() {
-            let at = event["kv"]["mod_revision"].as_i64().unwrap();
-            if at == end {
-                break 'reading;
-            }
-            let deleted = event["type"].as_i64() == Some(1);
-            history
-                .insert((decode(&event["kv"]["key"]), at), (!deleted).then(|| decode(&event["kv"]["value"])));
-        }
-    }
-    watcher.kill().unwrap();
-    watcher.wait().unwrap();
+    let history = stage.etcd.history(&stage.prefix, end);
     let dsn = &stage.dsn;
     until("the last key is mirrored", || query(dsn, "select count(*) from etcd where value = 'x'") == "1")
         .await;
