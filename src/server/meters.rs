@@ -12,6 +12,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
+use self::replicas::ReplicaMeters;
 use super::House;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
@@ -20,6 +21,8 @@ use crate::queue;
 use crate::queue::dead;
 use crate::schedule::overview;
 use crate::state::{Report, Status};
+
+mod replicas;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByStatus {
@@ -65,6 +68,7 @@ pub struct Meters {
     queue: Family<ByPipeline, Gauge>,
     dead: Family<ByPipeline, Gauge>,
     answers: Timed,
+    replicas: ReplicaMeters,
     /// When each pipeline last had a run that was ok; known from the first look on.
     oks: OnceLock<Mutex<BTreeMap<String, String>>>,
 }
@@ -84,6 +88,7 @@ impl Default for Meters {
             queue: Family::default(),
             dead: Family::default(),
             answers,
+            replicas: ReplicaMeters::default(),
             oks: OnceLock::new(),
             registry: Registry::default(),
         };
@@ -99,6 +104,7 @@ impl Default for Meters {
         registry.register("dead_letters", "Follow-up work that was given up", meters.dead.clone());
         let took = "How long answers took, by method, route and status";
         registry.register_with_unit("http_request_duration", took, Unit::Seconds, meters.answers.clone());
+        meters.replicas.register(&mut registry);
         Meters { registry, ..meters }
     }
 }
@@ -166,6 +172,7 @@ impl Meters {
             let given_up = letters.iter().filter(|letter| letter.pipeline == one.pipeline).count();
             self.dead.get_or_create(&of).set(whole(given_up as u64));
         }
+        self.replicas.look(house).await;
         for (pipeline, at) in self.last_ok(house).await? {
             self.lag.get_or_create(&ByPipeline { pipeline }).set(since(&at, house.clock.as_ref()));
         }
