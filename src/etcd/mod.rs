@@ -14,7 +14,7 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::error::{Error, Kind, Result, from_io};
+use crate::error::{Error, Kind, Result};
 use crate::secret::Secret;
 
 pub mod fault;
@@ -282,7 +282,10 @@ fn channel(endpoint: &str, tls: Option<&ClientTlsConfig>) -> Result<Channel> {
 
 fn tls_config(tls: &Tls) -> Result<ClientTlsConfig> {
     let read = |path: &std::path::Path| {
-        std::fs::read(path).map_err(|error| from_io(error, format!("reading {}", path.display())))
+        std::fs::read(path).map_err(|error| {
+            Error::new(Kind::Config, format!("{} is not usable for TLS: {error}", path.display()))
+                .remedy_is("Give `tls`, `cert` and `key` PEM files that can be read.")
+        })
     };
     let mut config = ClientTlsConfig::new();
     config = match &tls.authority {

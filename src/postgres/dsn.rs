@@ -1,4 +1,4 @@
-//! `postgres://user@host[:port][,host[:port]]/database[?sslmode=…&sslrootcert=…&target_session_attrs=…&table=…]`
+//! `postgres://user@host[:port][,host[:port]]/database[?sslmode=…&sslrootcert=…&sslcert=…&sslkey=…&target_session_attrs=…&table=…]`
 
 use std::path::PathBuf;
 
@@ -15,6 +15,8 @@ pub struct PostgresPlace {
     /// Check the server's certificate. libpq's rule: `verify-ca`, `verify-full`, or a root certificate given.
     pub(super) verify: bool,
     pub(super) authority: Option<PathBuf>,
+    /// Our own certificate and its key, for servers that ask for one.
+    pub(super) identity: Option<(PathBuf, PathBuf)>,
     /// `table=` of a key-value store; the replica has tables of its own.
     pub table: Option<String>,
 }
@@ -31,24 +33,39 @@ impl PostgresPlace {
             return Err(bad("begins with postgres://"));
         }
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
-        let mut place = PostgresPlace { config: Config::new(), verify: false, authority: None, table: None };
-        let mut mode = None;
+        let mut place = PostgresPlace {
+            config: Config::new(),
+            verify: false,
+            authority: None,
+            identity: None,
+            table: None,
+        };
+        let (mut mode, mut certificate, mut key) = (None, None, None);
         let mut rest = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             match name {
                 "table" => place.table = Some(percent_decode(value)),
                 "sslrootcert" => place.authority = Some(PathBuf::from(percent_decode(value))),
+                "sslcert" => certificate = Some(PathBuf::from(percent_decode(value))),
+                "sslkey" => key = Some(PathBuf::from(percent_decode(value))),
                 "sslmode" => mode = Some(percent_decode(value)),
                 _ => rest.push(pair),
             }
         }
-        let plain = if rest.is_empty() { base.to_owned() } else { format!("{base}?{}", rest.join("&")) };
         // The parser's own message may quote the URL, password and all: it is not passed on.
-        place.config = plain.parse().map_err(|_| bad("that trueup can read"))?;
+        let parse = |base: &str| -> Result<Config> {
+            let plain = if rest.is_empty() { base.to_owned() } else { format!("{base}?{}", rest.join("&")) };
+            plain.parse().map_err(|_| bad("that trueup can read"))
+        };
+        place.config = parse(base)?;
         if place.config.get_hosts().is_empty() {
             return Err(bad("names a host"));
         }
+        if certificate.is_some() != key.is_some() {
+            return Err(bad("has `sslcert` and `sslkey` together or neither"));
+        }
+        place.identity = certificate.zip(key);
         let ssl = match mode.as_deref() {
             Some("disable") => SslMode::Disable,
             None | Some("allow" | "prefer") => SslMode::Prefer,
@@ -109,7 +126,12 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused_without_showing_the_password() {
-        for url in ["mysql://a/b", "postgres://u:hidden@a:x/b", "postgres://u:hidden@a/b?sslmode=maybe"] {
+        for url in [
+            "mysql://a/b",
+            "postgres://u:hidden@a:x/b",
+            "postgres://u:hidden@a/b?sslmode=maybe",
+            "postgres://u:hidden@a/b?sslcert=c",
+        ] {
             let error = PostgresPlace::parse(url).unwrap_err();
             assert_eq!(error.kind(), Kind::Config, "{url}");
             assert!(!error.to_string().contains("hidden"), "{error}");

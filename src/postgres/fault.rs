@@ -44,6 +44,9 @@ fn from_answer(db: &DbError) -> Error {
         code if *code == SqlState::INSUFFICIENT_PRIVILEGE => {
             error.remedy_is("Grant the PostgreSQL role the right it lacks.")
         }
+        code if code.code().starts_with("28") && error.to_string().contains("client certificate") => {
+            error.remedy_is("Give a certificate that PostgreSQL's authority signed with `sslcert` and `sslkey` in the DSN.")
+        }
         code if code.code().starts_with("28") => error.remedy_is("Check the PostgreSQL user and password."),
         code if is_schema_missing(code) => {
             error.remedy_is("Run `trueup replica init NAME` to install or upgrade the schema.")

@@ -8,6 +8,7 @@ mod rates;
 mod running;
 mod sql;
 mod storm;
+mod tls;
 mod to_etcd;
 
 use std::sync::{Arc, Mutex};
