@@ -146,6 +146,8 @@ impl Client {
         let (requests, receiver) = mpsc::channel(WATCH_REQUESTS_MAX);
         // The server says nothing, not even a header, before it is asked for something.
         requests.try_send(first).map_err(|_| Error::bug("a watch that takes no request"))?;
+        // A watcher with an old token is told that it has no permission. With a fresh one, that is the truth.
+        *self.0.token.lock().await = None;
         let mut request = Request::new(ReceiverStream::new(receiver));
         if let Some(token) = self.token().await? {
             request.metadata_mut().insert("token", token);

@@ -10,6 +10,7 @@ mod sql;
 mod storm;
 mod tls;
 mod to_etcd;
+mod tokens;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
