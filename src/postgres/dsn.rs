@@ -12,6 +12,8 @@ use crate::etcd::place::percent_decode;
 #[derive(Clone)]
 pub struct PostgresPlace {
     pub(super) config: Config,
+    /// The same for each host alone: one that accepts and never answers must not keep us from the next.
+    pub(super) hosts: Vec<Config>,
     /// Check the server's certificate. libpq's rule: `verify-ca`, `verify-full`, or a root certificate given.
     pub(super) verify: bool,
     pub(super) authority: Option<PathBuf>,
@@ -35,6 +37,7 @@ impl PostgresPlace {
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
         let mut place = PostgresPlace {
             config: Config::new(),
+            hosts: Vec::new(),
             verify: false,
             authority: None,
             identity: None,
@@ -77,7 +80,10 @@ impl PostgresPlace {
             Some(other) => return Err(bad(&format!("knows no sslmode `{other}`"))),
         };
         place.verify |= place.authority.is_some();
-        place.config.ssl_mode(ssl);
+        place.hosts = each_host(base).iter().map(|base| parse(base)).collect::<Result<_>>()?;
+        for config in place.hosts.iter_mut().chain([&mut place.config]) {
+            config.ssl_mode(ssl);
+        }
         Ok(place)
     }
 
@@ -103,6 +109,14 @@ impl PostgresPlace {
     }
 }
 
+/// The URL once for each host it names.
+fn each_host(base: &str) -> Vec<String> {
+    let Some((scheme, rest)) = base.split_once("://") else { return vec![base.to_owned()] };
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let (login, hosts) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
+    hosts.split(',').map(|host| format!("{scheme}://{login}{host}{path}")).collect()
+}
+
 fn bad(what: &str) -> Error {
     Error::new(Kind::Config, format!("a PostgreSQL URL {what}"))
         .remedy_is("Write it as postgres://user@host:5432/database, with the password in `password_env`.")
@@ -120,6 +134,11 @@ mod tests {
         .unwrap();
         assert_eq!(place.shown(), "postgres://a:1,b:2/app");
         assert_eq!(place.table.as_deref(), Some("t"));
+        let ports: Vec<&[u16]> = place.hosts.iter().map(Config::get_ports).collect();
+        assert_eq!(ports, [&[1], &[2]]);
+        assert!(
+            place.hosts.iter().all(|host| host.get_user() == Some("u") && host.get_dbname() == Some("app"))
+        );
         assert!(place.verify);
         assert!(!format!("{place:?}").contains("secret"));
     }

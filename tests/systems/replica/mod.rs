@@ -2,6 +2,7 @@
 
 mod conflicts;
 mod from_etcd;
+mod hosts;
 mod outages;
 mod process;
 mod rates;
