@@ -3,6 +3,7 @@
 mod conflicts;
 mod from_etcd;
 mod hosts;
+mod limits;
 mod outages;
 mod process;
 mod rates;
