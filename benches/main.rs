@@ -4,6 +4,7 @@
 mod archive;
 mod engine;
 mod harness;
+mod registry;
 mod replica;
 mod serve;
 #[allow(dead_code)] // the tests' servers bring more than is used here
@@ -18,6 +19,7 @@ use harness::System;
 
 const SYSTEMS: &[System] = &[
     System { name: "engine", jobs: engine::JOBS, groups: engine::GROUPS },
+    System { name: "registry", jobs: registry::JOBS, groups: registry::GROUPS },
     System { name: "archive", jobs: archive::JOBS, groups: archive::GROUPS },
     System { name: "tables", jobs: tables::JOBS, groups: tables::GROUPS },
     System { name: "replica", jobs: replica::JOBS, groups: replica::GROUPS },

@@ -10,7 +10,7 @@ use super::desk::Desk;
 use super::output::{Color, Output};
 use super::serve::Serve;
 use super::sync::Sync;
-use super::{dead, decide, page, plan, queue, undo, why};
+use super::{dead, decide, kv, page, plan, queue, undo, why};
 use crate::error::{Error, Result, from_io};
 use crate::pipeline::open::Memory;
 use crate::server;
@@ -19,6 +19,7 @@ use crate::store::Access;
 
 mod archive;
 mod loopback;
+mod registry;
 mod tables;
 mod workspace;
 
@@ -114,6 +115,7 @@ impl Story<'_> {
         self.say("And every key can be explained.");
         self.step("why regulation-07.md", 0, Step::Why("regulation-07.md")).await?;
         self.dead_letters().await?;
+        self.registry().await?;
         self.archive().await?;
         self.tables().await?;
         self.workspace().await?;
@@ -235,6 +237,10 @@ enum Step {
     Work,
     Dead,
     Retry,
+    Get(&'static str, &'static str),
+    Queue,
+    Take,
+    Done(&'static str),
     Page(page::Verb),
 }
 
@@ -255,6 +261,10 @@ impl Step {
             Step::Work => queue::Queue::work().run(desk).await,
             Step::Dead => dead::Dead::ls().run(desk).await,
             Step::Page(verb) => Box::pin(page::Page::of(verb).run(desk)).await,
+            Step::Get(store, key) => kv::Kv::get(store, key).run(desk).await,
+            Step::Queue => queue::Queue::ls().run(desk).await,
+            Step::Take => queue::Queue::take().run(desk).await,
+            Step::Done(key) => queue::Queue::done(key).run(desk).await,
             Step::Retry => dead::Dead::retry_all().run(desk).await,
         }
     }

@@ -28,6 +28,11 @@ enum Verb {
 }
 
 impl Kv {
+    /// `trueup kv get STORE KEY`.
+    pub fn get(store: &str, key: &str) -> Self {
+        Kv { verb: Verb::Get { store: store.to_owned(), key: key.to_owned() } }
+    }
+
     pub async fn run(self, desk: &Desk) -> Result<u8> {
         match self.verb {
             Verb::Get { store, key } => get(desk, &opened(desk, &store, Access::Read).await?, &key).await,

@@ -50,6 +50,9 @@ impl Output {
 
     /// Bytes as they are (`kv get`).
     pub fn bytes(&self, bytes: &[u8]) {
+        if self.silent {
+            return;
+        }
         let mut out = std::io::stdout().lock();
         // A closed pipe is the reader's choice, not an error of ours.
         drop(

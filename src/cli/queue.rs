@@ -7,12 +7,16 @@ use serde_json::{Value, json};
 
 use super::desk::Desk;
 use super::output::table;
-use crate::config::values;
+use crate::config::{Config, values};
 use crate::error::{Error, Kind, Result};
 use crate::operations::follow;
+use crate::pipeline::open::Memory;
 use crate::queue::outside::{self, Filter};
 use crate::queue::{self, Placed, Task};
 use crate::store::Access;
+
+/// How long a taken item is its taker's, unless they say otherwise.
+const LEASE: &str = "5m";
 
 #[derive(Args)]
 pub struct Queue {
@@ -44,7 +48,7 @@ enum Verb {
         #[arg(long, default_value_t = 1)]
         limit: usize,
         /// How long they are yours
-        #[arg(long, default_value = "5m")]
+        #[arg(long, default_value = LEASE)]
         lease: String,
     },
     /// The work of a taken item is done
@@ -70,6 +74,23 @@ enum Verb {
 }
 
 impl Queue {
+    /// `trueup queue ls`.
+    pub fn ls() -> Self {
+        Queue { verb: Verb::Ls }
+    }
+
+    /// `trueup queue take`.
+    pub fn take() -> Self {
+        let which = Which { pipeline: None, then: None };
+        Queue { verb: Verb::Take { which, limit: 1, lease: LEASE.to_owned() } }
+    }
+
+    /// `trueup queue done KEY`.
+    pub fn done(key: &str) -> Self {
+        let which = Which { pipeline: None, then: None };
+        Queue { verb: Verb::Done { key: key.to_owned(), which, token: None } }
+    }
+
     /// `trueup queue work`.
     pub fn work() -> Self {
         Queue { verb: Verb::Work { pipelines: Vec::new() } }
@@ -80,19 +101,9 @@ impl Queue {
             Verb::Ls => ls(desk).await,
             Verb::Work { pipelines } => work(desk, &pipelines).await,
             Verb::Take { which, limit, lease } => take(desk, which, limit, &lease).await,
-            Verb::Done { key, which, token } => {
-                let state = desk.memory(&desk.config()?, Access::Write).await?.state;
-                let done = outside::done(&state, &filter(which, Some(key)), token).await?;
-                desk.out.result(&follow::task(&done), || format!("{} is done.", done.what.key));
-                Ok(0)
-            }
+            Verb::Done { key, which, token } => done(desk, &filter(which, Some(key)), token).await,
             Verb::Fail { key, which, token, error } => {
-                let state = desk.memory(&desk.config()?, Access::Write).await?.state;
-                let clock = desk.clock.as_ref();
-                let failed = outside::fail(&state, clock, &filter(which, Some(key)), token, &error).await?;
-                let text = format!("{} failed {} times.", failed.what.key, failed.what.attempts);
-                desk.out.result(&follow::task(&failed), || text);
-                Ok(0)
+                fail(desk, &filter(which, Some(key)), token, &error).await
             }
         }
     }
@@ -130,6 +141,32 @@ fn text(waiting: &[Placed<Task>]) -> String {
         ]);
     }
     table(&rows)
+}
+
+async fn done(desk: &Desk, filter: &Filter, token: Option<u64>) -> Result<u8> {
+    let config = desk.config()?;
+    let memory = desk.memory(&config, Access::Write).await?;
+    let done = outside::done(&memory.state, filter, token).await?;
+    desk.out.result(&follow::task(&done), || format!("{} is done.", done.what.key));
+    tell(desk, &config, &memory, &done.pipeline).await;
+    Ok(0)
+}
+
+async fn fail(desk: &Desk, filter: &Filter, token: Option<u64>, why: &str) -> Result<u8> {
+    let config = desk.config()?;
+    let memory = desk.memory(&config, Access::Write).await?;
+    let failed = outside::fail(&memory.state, desk.clock.as_ref(), filter, token, why).await?;
+    let text = format!("{} failed {} times.", failed.what.key, failed.what.attempts);
+    desk.out.result(&follow::task(&failed), || text);
+    tell(desk, &config, &memory, &failed.pipeline).await;
+    Ok(0)
+}
+
+/// What was settled is settled; a registry that cannot be told now is told by the next run.
+async fn tell(desk: &Desk, config: &Config, memory: &Memory, pipeline: &str) {
+    if let Err(error) = follow::refresh(config, memory, pipeline).await {
+        desk.out.note(&format!("The registry will be told by the next run: {error}"));
+    }
 }
 
 /// Work on the queues of these pipelines, or of all.

@@ -6,12 +6,13 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::chosen;
-use crate::config::Config;
+use crate::config::{Config, ShapeSpec};
 use crate::error::{Error, Kind, Result};
 use crate::pipeline::notify::Notifier;
 use crate::pipeline::open::Memory;
+use crate::pipeline::{Ask, failing};
 use crate::queue::dead::{self, Letter};
-use crate::queue::{Placed, Summary, Task};
+use crate::queue::{self, Placed, Summary, Task};
 use crate::registry;
 use crate::state::{State, keys};
 use crate::store::{Access, Query};
@@ -135,24 +136,56 @@ pub async fn attempt(config: &Config, memory: &Memory, names: &[String]) -> Resu
             summary.add(notifier.deliver(false).await?);
         }
         let line = registry::open(spec, memory, Access::Write).await?;
-        summary.add(line.worker().once().await?);
+        let worked = line.worker().once().await?;
+        if worked != Summary::default() {
+            line.refresh_records().await?;
+        }
+        summary.add(worked);
     }
     Ok(summary)
 }
 
-/// Put dead letters back into the queue and attempt them.
+/// Somebody outside settled a task: whoever reads the registry is told.
+pub async fn refresh(config: &Config, memory: &Memory, pipeline: &str) -> Result<()> {
+    // A pipeline that left the config has nothing to publish in.
+    let Some(spec) = config.pipelines.get(pipeline).filter(|spec| spec.shape == ShapeSpec::Policy) else {
+        return Ok(());
+    };
+    registry::open(spec, memory, Access::Write).await?.refresh_records().await
+}
+
+/// Put dead letters back into the queue and attempt them; where the write itself was given up, write again.
 pub async fn retry(config: &Config, memory: &Memory, which: Which) -> Result<Retried> {
-    let letters = letters(&memory.state, which).await?;
+    let (writes, letters): (Vec<_>, Vec<_>) =
+        letters(&memory.state, which).await?.into_iter().partition(|letter| letter.then == queue::WRITE);
     dead::retry(&memory.state, &letters).await?;
+    let mut summary = Summary::default();
+    for letter in &writes {
+        summary.add(write_again(config, memory, letter).await?);
+    }
     let mut names: Vec<String> = letters.iter().map(|letter| letter.pipeline.clone()).collect();
     names.dedup();
-    let summary = if names.is_empty() { Summary::default() } else { attempt(config, memory, &names).await? };
+    if !names.is_empty() {
+        summary.add(attempt(config, memory, &names).await?);
+    }
     Ok(Retried {
-        retried: letters.len(),
+        retried: letters.len() + writes.len(),
         done: summary.done,
         failed: summary.failed,
         waits: !summary.paused.is_empty(),
     })
+}
+
+/// A pass over one key, whatever the cursor says.
+async fn write_again(config: &Config, memory: &Memory, letter: &Placed<Letter>) -> Result<Summary> {
+    let specs = chosen(config, std::slice::from_ref(&letter.pipeline))?;
+    let Some(spec) = specs.into_iter().next() else { return Ok(Summary::default()) };
+    let line = registry::open(spec, memory, Access::Write).await?;
+    failing::try_again(&memory.state, &letter.pipeline, &letter.identity).await?;
+    let ask = Ask { only: Some(letter.what.task.key.clone()), ..Ask::plain("retry") };
+    let report = line.run(&ask).await?;
+    let failed = u64::from(report.counts.failed > 0 || report.cause.is_some());
+    Ok(Summary { done: 1 - failed, failed, ..Summary::default() })
 }
 
 /// Forget dead letters; how many there were.

@@ -2,22 +2,22 @@
 //! in state after; settling one batch and intending the next share a transaction, and run beside the write in
 //! between. This is the only place that writes to a target.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use super::decide::count_held;
+use super::failing::Failure;
 use super::plan::{Reader, Steps};
 use super::prepare::{Prepare, Ready, Settled, Write};
 use super::settle::{self, Arrived};
+use super::write::{Written, copy, half_moved, write};
 use super::{Ask, Pipeline};
 use crate::error::{Error, Fault, Kind, Result};
-use crate::retry::{self, Patience, Verdict};
 use crate::shape::Existing;
 use crate::state::held::HeldItem;
 use crate::state::journal::{Change, Late, OpenBatch};
 use crate::state::{Report, item, keys};
-use crate::store::{Item, Mode, Outcome};
+use crate::store::{Item, Outcome};
 
 /// What applying found out beyond the report's counts.
 #[derive(Default)]
@@ -25,6 +25,8 @@ pub struct Applied {
     /// Conflicts met on the way, to be held.
     pub held: Vec<HeldItem>,
     pub failed_scopes: Vec<String>,
+    /// Changes the store refused, each by itself.
+    pub failures: Vec<Failure>,
     /// Entries found unusable.
     pub parked: HashSet<String>,
     /// Bytes of journal written, for retention.
@@ -53,11 +55,12 @@ impl<'a, P: Prepare> Applier<'a, P> {
     pub fn new(line: &'a Pipeline, ask: &'a Ask, preparer: P, report: &'a mut Report) -> Self {
         // A batch's settlement and the next one's intents must fit one atomic write of the state.
         // A record that moves has follow-ups at both its keys.
-        let items_each = 5 + 4 * line.then.len();
+        let records = if line.records.is_some() { 2 } else { 0 };
+        let items_each = 5 + 4 * line.then.len() + records;
         let by_state = line.state.atomic_max().saturating_sub(8) / items_each;
         let caps = line.store.caps();
         // Where a request is counted against a limit, as much as it takes goes into one.
-        let most = if caps.strong_read { BATCH_MAX } else { caps.bulk_max };
+        let most = if caps.strong_read { BATCH_MAX } else { caps.bulk_max / records.max(1) };
         let size = line.batch.unwrap_or_else(|| caps.bulk_max.min(most)).clamp(1, by_state.max(1));
         Applier { line, ask, preparer, report, applied: Applied::default(), next_number: 0, size }
     }
@@ -111,7 +114,7 @@ impl<'a, P: Prepare> Applier<'a, P> {
                 return self.hand_back(next, error).await;
             }
             current = next;
-            next = self.sort_out(ready?)?;
+            next = self.accompanied(ready?).await?;
         }
         self.commit(settled).await
     }
@@ -167,7 +170,20 @@ impl<'a, P: Prepare> Applier<'a, P> {
     ) -> Result<Option<Batch>> {
         let Some(taken) = self.take(steps, belongs)? else { return Ok(None) };
         let ready = self.preparer.batch(self.next_number, taken).await?;
-        self.sort_out(ready)
+        self.accompanied(ready).await
+    }
+
+    /// A batch, with what a system keeps beside each change.
+    async fn accompanied(&mut self, ready: Vec<Ready>) -> Result<Option<Batch>> {
+        let mut batch = self.sort_out(ready)?;
+        if let (Some(batch), Some(records)) = (&mut batch, &self.line.records) {
+            let beside = records.beside(self.line, &batch.writes).await?;
+            for (write, beside) in batch.writes.iter_mut().zip(beside) {
+                write.intent.still_new = beside.still_new;
+                write.beside = beside;
+            }
+        }
+        Ok(batch)
     }
 
     /// Count what is settled without a write; the rest becomes a batch.
@@ -205,14 +221,18 @@ impl<'a, P: Prepare> Applier<'a, P> {
         Ok(Some(batch))
     }
 
-    /// What is absent at the source was not scanned there: it brings its own scan along.
     fn fail(&mut self, scope: &str, scanned: bool, fault: Fault) {
+        self.count_failed(scope, scanned, fault);
+        self.applied.failed_scopes.push(scope.to_owned());
+    }
+
+    /// What is absent at the source was not scanned there: it brings its own scan along.
+    fn count_failed(&mut self, scope: &str, scanned: bool, fault: Fault) {
         self.report.error(fault);
         self.report.count(scope, |counts| {
             counts.scanned += u64::from(!scanned);
             counts.failed += 1;
         });
-        self.applied.failed_scopes.push(scope.to_owned());
     }
 
     fn hold(&mut self, held: HeldItem) {
@@ -245,7 +265,11 @@ impl<'a, P: Prepare> Applier<'a, P> {
         }
         let mut arrived = Arrived::new(self.line, &self.report.id, batch.number);
         let half = half_moved(&batch.writes, &written.outcomes);
-        for (index, (write, outcome)) in (0u32..).zip(batch.writes.iter().zip(written.outcomes)) {
+        let whole = written.given_up.is_some();
+        let outcomes = batch.writes.iter().zip(written.outcomes).zip(written.beside);
+        for (index, ((write, outcome), beside)) in (0u32..).zip(outcomes) {
+            let landed = beside && outcome.as_ref().is_ok_and(Outcome::landed);
+            arrived.beside(&write.beside, landed)?;
             match outcome {
                 Ok(outcome) if write.intent.retire => {
                     self.tally_retired(index, write, &outcome, &mut arrived)?
@@ -267,7 +291,12 @@ impl<'a, P: Prepare> Applier<'a, P> {
                     } else {
                         arrived.failed(index, &fault)
                     }
-                    self.fail(&write.scope, write.stamp.is_some(), fault);
+                    if whole || self.line.records.is_none() {
+                        self.applied.failed_scopes.push(write.scope.clone());
+                    } else {
+                        self.applied.failures.push(Failure::of(write, &fault));
+                    }
+                    self.count_failed(&write.scope, write.stamp.is_some(), fault);
                 }
             }
         }
@@ -362,106 +391,6 @@ impl<'a, P: Prepare> Applier<'a, P> {
 const BATCH_MAX: usize = 1_000;
 /// Bodies that the listing brought along are written in batches of about this size, whatever their number.
 const BATCH_BYTES_MAX: usize = 1 << 20;
-
-struct Written {
-    outcomes: Vec<Result<Outcome>>,
-    /// Some answers came only after a failed attempt.
-    retried: bool,
-    /// The store as a whole could not be written.
-    given_up: Option<Error>,
-}
-
-/// Write a batch. The old key of a record that moves goes only once the new one is there.
-async fn write(line: &Pipeline, writes: &[Write]) -> Written {
-    let (retired, rest): (Vec<usize>, Vec<usize>) =
-        (0..writes.len()).partition(|&index| writes[index].intent.retire);
-    let mut written = attempt(line, writes, rest).await;
-    let has_place = |index: &usize| match put_before(writes, *index) {
-        Some(put) => written.outcomes[put].as_ref().is_ok_and(Outcome::landed),
-        None => true,
-    };
-    let (free, kept): (Vec<usize>, Vec<usize>) = retired.into_iter().partition(has_place);
-    for index in kept {
-        written.outcomes[index] = Ok(Outcome::Untouched);
-    }
-    if !free.is_empty() {
-        let mut second = attempt(line, writes, free.clone()).await;
-        for index in free {
-            std::mem::swap(&mut written.outcomes[index], &mut second.outcomes[index]);
-        }
-        written.given_up = written.given_up.or(second.given_up);
-    }
-    written
-}
-
-/// The write that puts a retired key's record at its new place, if it is one of this batch.
-fn put_before(writes: &[Write], retired: usize) -> Option<usize> {
-    let put = (0..retired).rev().find(|&index| !writes[index].intent.retire)?;
-    (writes[put].intent.identity == writes[retired].intent.identity).then_some(put)
-}
-
-/// Puts whose old key could not be removed, with the reason.
-fn half_moved(writes: &[Write], outcomes: &[Result<Outcome>]) -> HashMap<usize, Fault> {
-    let failed = outcomes.iter().enumerate().filter_map(|(index, outcome)| {
-        let error = outcome.as_ref().err().filter(|_| writes[index].intent.retire)?;
-        Some((put_before(writes, index)?, Fault::of(error).at_key(writes[index].intent.key())))
-    });
-    failed.collect()
-}
-
-/// Write some of a batch, repeating what failed in passing.
-async fn attempt(line: &Pipeline, writes: &[Write], mut open: Vec<usize>) -> Written {
-    let mut outcomes: Vec<Option<Result<Outcome>>> = writes.iter().map(|_| None).collect();
-    let mut attempt = 0;
-    let mut given_up = None;
-    while !open.is_empty() {
-        attempt += 1;
-        let items = open.iter().map(|&index| writes[index].item.clone()).collect();
-        let answers = match send(line, items).await {
-            Ok(answers) => answers,
-            Err(error) => {
-                let answers = open.iter().map(|_| Err(copy(&error))).collect();
-                given_up = Some(error);
-                answers
-            }
-        };
-        let mut again = Vec::new();
-        let mut pause = None;
-        for (&index, answer) in open.iter().zip(answers) {
-            if let Err(error) = &answer
-                && let Verdict::Again { wait_ms } =
-                    retry::judge(&patience(line), attempt, error, line.clock.chance())
-            {
-                pause = pause.max(Some(wait_ms));
-                again.push(index);
-            }
-            outcomes[index] = Some(answer);
-        }
-        open = again;
-        if let (Some(wait_ms), false) = (pause, open.is_empty()) {
-            given_up = None;
-            line.clock.sleep(Duration::from_millis(wait_ms)).await;
-        }
-    }
-    let missing = || Err(Error::bug("a store gave no outcome for a write"));
-    let outcomes = outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(missing)).collect();
-    Written { outcomes, retried: attempt > 1, given_up }
-}
-
-/// Nothing goes out once the lease is lost.
-async fn send(line: &Pipeline, items: Vec<Item>) -> Result<Vec<Result<Outcome>>> {
-    line.state.still_held()?;
-    line.store.write(items, Mode::Each).await
-}
-
-fn patience(line: &Pipeline) -> Patience {
-    if line.store.caps().cheap_list { Patience::LOCAL } else { Patience::REQUEST }
-}
-
-/// Errors hold causes that cannot be cloned; kind, text and remedy can.
-fn copy(error: &Error) -> Error {
-    Error::from(&Fault::of(error))
-}
 
 fn dedup_by_key(items: &mut Vec<Item>) {
     let mut seen = HashSet::new();

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::lines::Lines;
 use super::plan::{Action, Step, Why};
+use super::stock::Informed;
 use super::{Ask, Pipeline, Silent, Stop, read};
 use crate::config::{Drift, Heal};
 use crate::error::{Fault, Result};
@@ -216,7 +217,7 @@ impl Pipeline {
             ..self.clone()
         };
         let ask = Ask { stop: Stop::default(), progress: Arc::new(Silent), ..Ask::plain("audit") };
-        let past = super::decide::past(&alone, &ask).await?;
+        let past = super::past::past(&alone, &ask, &Informed::of_nothing(&alone)).await?;
         let mut reading = read::read(&alone, &ask, &Cursors::new(), &past, &mut report).await?;
         for step in reading.steps.read::<Step>()? {
             let step = step?;
@@ -245,7 +246,7 @@ impl Pipeline {
     }
 
     /// A new record whose key somebody else holds is not ours to be late with: the key is foreign, and said to be.
-    async fn is_in_the_way(&self, past: &super::decide::Past, step: &Step) -> Result<bool> {
+    async fn is_in_the_way(&self, past: &super::past::Past, step: &Step) -> Result<bool> {
         let new = matches!(step.action, Action::Change(Change::Add, _));
         Ok(new && super::decide::is_foreign(self, past, step).await?)
     }

@@ -5,8 +5,9 @@ use std::collections::{HashMap, HashSet};
 
 use futures::stream::{self, StreamExt};
 
+use super::failing::Failing;
 use super::guard::{self, Holds, Population};
-use super::parked::Parked;
+use super::past::Past;
 use super::plan::{Action, PlanId, Seen, Step, Steps, Why};
 use super::read::Reading;
 use super::render;
@@ -15,7 +16,7 @@ use super::{Ask, Pipeline};
 use crate::error::Result;
 use crate::record::Fingerprint;
 use crate::shape::{Absent, Existing, Rendered};
-use crate::state::held::{Decision, HeldItem, Verdict};
+use crate::state::held::{HeldItem, Verdict};
 use crate::state::journal::Change;
 use crate::state::{Report, keys};
 use crate::store::StoreExt;
@@ -35,6 +36,8 @@ pub struct Plan {
     pub void: Vec<String>,
     pub shadowed: Vec<(String, String, String)>,
     pub failed: Vec<String>,
+    /// Identities whose change was given up before, and is still wanted.
+    pub given_up: HashSet<String>,
     /// What `approve` takes: over what is held, or over everything when nothing is.
     pub id: String,
     /// The id over everything that will be applied.
@@ -51,47 +54,6 @@ impl Plan {
             Change::Delete => self.deletes += 1,
         }
         self.whole.add(&step.identity, change, step.mark(), step.base.as_ref().map(|kept| kept.stamp));
-    }
-}
-
-/// What people said earlier, and what the last pass held.
-pub struct Past {
-    pub decisions: HashMap<String, Decision>,
-    /// What an `approve` in progress has released.
-    pub approved: HashMap<String, HeldItem>,
-    /// Held by the last pass; what was not read again stays held.
-    pub held: Vec<HeldItem>,
-    held_identities: HashSet<String>,
-    held_updates: HashSet<String>,
-    /// Items present but unusable, by entry id.
-    pub parked: HashMap<String, Parked>,
-    parked_identities: HashSet<String>,
-    /// Keys of an older layout whose time is over.
-    pub expired: Vec<String>,
-}
-
-impl Past {
-    pub fn holds(&self, identity: &str) -> bool {
-        !self.held_identities.is_empty() && self.held_identities.contains(identity)
-    }
-
-    /// An undo that no pass has answered yet: what it undid is to be held, and said so.
-    pub fn undid_something_new(&self) -> bool {
-        let unsaid = |(identity, decision): (&String, &Decision)| {
-            decision.verdict == Verdict::Undone && !self.held_identities.contains(identity)
-        };
-        self.decisions.iter().any(unsaid)
-    }
-
-    /// Something else than the last run's outcome is known of it.
-    pub fn mentions(&self, identity: &str) -> bool {
-        self.knows(identity)
-            || (!self.parked_identities.is_empty() && self.parked_identities.contains(identity))
-    }
-
-    /// A person decided about it, or is asked to.
-    fn knows(&self, identity: &str) -> bool {
-        self.holds(identity) || (!self.decisions.is_empty() && self.decisions.contains_key(identity))
     }
 }
 
@@ -278,6 +240,10 @@ impl Decider<'_> {
             self.plan.void.push(step.identity.clone());
         }
         let Some(change) = step.change() else { return self.weighed.push(&step) };
+        if let Some(failing) = self.past.gave_up(&step) {
+            self.leave(&step, failing);
+            return Ok(());
+        }
         let approved = is_approved(&self.past.approved, &step);
         match decision.filter(|decision| decision.stamp == step.mark()) {
             Some(decision) if decision.verdict == Verdict::Undone && !approved => {
@@ -298,6 +264,15 @@ impl Decider<'_> {
         }
         self.plan.count(&step);
         self.weighed.push(&step)
+    }
+
+    /// Given up: said on every run, until a newer version or a person asks for another try.
+    fn leave(&mut self, step: &Step, failing: &Failing) {
+        self.report.warn(failing.warning());
+        if step.entry.is_some() {
+            self.report.count(&step.scope, |counts| counts.skipped += 1);
+        }
+        self.plan.given_up.insert(step.identity.clone());
     }
 
     /// What has had its time goes, whatever the guard says; only a person who undid that is asked first.
@@ -486,37 +461,5 @@ pub async fn is_foreign(line: &Pipeline, past: &Past, step: &Step) -> Result<boo
     Ok(match render::render(line, step).await.map(|drawn| drawn.rendered) {
         Ok(Rendered::Put(output)) => output.value != stored.value,
         _ => false, // applying it will say why it cannot be rendered
-    })
-}
-
-/// Load what people decided and what was held, for a pass.
-pub async fn past(line: &Pipeline, ask: &Ask) -> Result<Past> {
-    let prefix = keys::decisions(&line.name);
-    let decisions = line.state.read_all::<Decision>(&prefix).await?;
-    let held = match line.state.held_header(&line.name, crate::state::held::SYNC).await? {
-        Some(header) => line.state.held_items(&header).await?,
-        None => Vec::new(),
-    };
-    let parked = super::parked::load(line).await?;
-    Ok(Past {
-        decisions: decisions
-            .into_iter()
-            .map(|(key, value)| (keys::below(&prefix, &key).to_owned(), value))
-            .collect(),
-        approved: ask.approved.iter().map(|held| (held.identity.clone(), held.clone())).collect(),
-        held_identities: held.iter().map(|held| held.identity.clone()).collect(),
-        held_updates: held
-            .iter()
-            .filter(|held| held.change == Change::Update)
-            .map(|held| held.identity.clone())
-            .collect(),
-        held,
-        parked_identities: parked
-            .values()
-            .filter(|one| !one.shadowed)
-            .map(|one| one.identity.clone())
-            .collect(),
-        parked,
-        expired: Vec::new(),
     })
 }

@@ -3,8 +3,10 @@
 use std::collections::HashSet;
 
 use super::apply::Applied;
-use super::decide::{Past, Plan, plan_id};
+use super::decide::{Plan, plan_id};
+use super::failing;
 use super::parked::Parked;
+use super::past::Past;
 use super::scopes::Scopes;
 use super::{Ask, Pipeline};
 use crate::clock::rfc3339_ms;
@@ -31,6 +33,7 @@ pub async fn finish(
     if applied.journal_bytes > 0 {
         items.push(item(keys::weight(&line.name, &report.id), &applied.journal_bytes)?);
     }
+    items.extend(failing::settle(line, ask, past, &plan, &mut applied, report).await?);
     // A look at one key says nothing about the rest: cursors, held and parked items stay.
     if ask.only.is_none() {
         applied.failed_scopes.append(&mut plan.failed);
@@ -78,8 +81,11 @@ async fn cursors_of_nothing(line: &Pipeline, scopes: &Scopes, report: &Report) -
 /// Parked entries that a read scope no longer shows as such.
 fn no_longer_parked(line: &Pipeline, past: &Past, plan: &Plan, applied: &Applied) -> Vec<Item> {
     let shadowed: HashSet<&String> = plan.shadowed.iter().map(|(entry, _, _)| entry).collect();
-    let still = |entry: &String| applied.parked.contains(entry) || shadowed.contains(entry);
-    let over = past.parked.iter().filter(|(entry, old)| plan.scopes.was_read(&old.scope) && !still(entry));
+    let still = |entry: &String, old: &Parked| {
+        applied.parked.contains(entry) || shadowed.contains(entry) || plan.given_up.contains(&old.identity)
+    };
+    let over =
+        past.parked.iter().filter(|(entry, old)| plan.scopes.was_read(&old.scope) && !still(entry, old));
     over.map(|(entry, _)| Item::delete(keys::parked_item(&line.name, entry))).collect()
 }
 

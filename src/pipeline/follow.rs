@@ -1,4 +1,4 @@
-//! What comes after a pass: follow-up work, old and new, and the last word of a system that keeps records of its own.
+//! What comes after a pass: follow-up work, old and new.
 
 use std::collections::HashSet;
 
@@ -18,7 +18,7 @@ impl Pipeline {
         let worker = self.worker();
         match if ask.waits { worker.due().await } else { worker.once().await } {
             Ok(summary) => {
-                report.dead = summary.dead;
+                report.dead += summary.dead;
                 for fault in summary.paused {
                     report.warn(format!(
                         "follow-up {} waits: {}",
@@ -55,15 +55,6 @@ impl Pipeline {
         let gone =
             waiting.filter(|key| !needed.contains(keys::below(&prefix, key))).map(Item::delete).collect();
         self.state.commit_in_parts(gone).await
-    }
-
-    /// What a system wants done once a pass is over. A look at one key is no such pass.
-    pub(super) async fn epilogue(&self, ask: &Ask, report: &mut Report) {
-        let Some(epilogue) = self.epilogue.as_ref().filter(|_| ask.only.is_none()) else { return };
-        report.conclude();
-        if let Err(error) = epilogue.after(self, report).await {
-            report.fail(&error);
-        }
     }
 
     pub fn worker(&self) -> queue::Worker {

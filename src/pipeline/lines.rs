@@ -66,10 +66,15 @@ impl Lines {
 
     /// Skip to `name` and take its line, if the listing has one.
     pub async fn take(&mut self, name: &str) -> Result<Option<Listed>> {
+        self.take_past(name, drop).await
+    }
+
+    /// The same, handing over what is skipped.
+    pub async fn take_past(&mut self, name: &str, mut skipped: impl FnMut(Listed)) -> Result<Option<Listed>> {
         loop {
             self.fill().await?;
             match self.peek() {
-                Some(next) if next < name => drop(self.page.pop_front()),
+                Some(next) if next < name => self.page.pop_front().into_iter().for_each(&mut skipped),
                 Some(next) if next == name => return Ok(self.page.pop_front()),
                 _ => return Ok(None),
             }

@@ -24,6 +24,7 @@ mod detect;
 mod diff;
 mod draft;
 mod expire;
+pub mod failing;
 mod finish;
 mod follow;
 mod guard;
@@ -33,11 +34,13 @@ pub mod notify;
 pub mod open;
 mod orphans;
 mod parked;
+mod past;
 pub mod plan;
-mod prepare;
+pub mod prepare;
 pub mod preview;
 mod put;
 mod read;
+pub mod records;
 mod recover;
 mod render;
 mod scopes;
@@ -48,6 +51,7 @@ mod sorter;
 mod stock;
 pub mod undo;
 pub mod why;
+mod write;
 
 /// Pipelines that begin at one instant, on as many machines: each lost round means that another began.
 const STARTS_MAX: u32 = 100;
@@ -73,16 +77,10 @@ pub struct Pipeline {
     pub journal: Journal,
     /// Follow-up work each change calls for.
     pub then: Vec<queue::FollowUp>,
-    pub epilogue: Option<Arc<dyn Epilogue>>,
+    /// Records a system keeps of its own in the store.
+    pub records: Option<Arc<dyn records::Records>>,
     /// Who is told how runs end.
     pub notifier: Option<notify::Notifier>,
-}
-
-/// The last word on a pass, for a system that keeps records of its own in the store. Called when everything else is
-/// done and the report is concluded; whatever it writes is its own.
-#[async_trait::async_trait]
-pub trait Epilogue: Send + Sync {
-    async fn after(&self, line: &Pipeline, report: &mut Report) -> Result<()>;
 }
 
 /// What is asked of one pass.
@@ -119,6 +117,14 @@ impl Ask {
             progress,
         }
     }
+}
+
+/// How a pass went.
+#[derive(PartialEq, Eq)]
+enum Turn {
+    Done,
+    /// Rows of an older layout have appeared in the store: nothing was done, stock must be taken first.
+    MetOlderRows,
 }
 
 /// Set once when a person wants the run to end: what is in flight finishes first.
@@ -177,7 +183,7 @@ impl Pipeline {
             }
             self.state.still_held()?;
             self.follow_up(ask, &mut report).await;
-            self.epilogue(ask, &mut report).await;
+            self.keep_records(ask, &mut report).await;
             self.close(&mut report, notifier).await;
             if let Some(notifier) = notifier {
                 // What cannot be said now waits in the queue.
@@ -209,20 +215,35 @@ impl Pipeline {
     }
 
     async fn pass(&self, ask: &Ask, report: &mut Report) -> Result<()> {
-        let informed = stock::inform(self, ask, true).await?;
-        informed.line.pass_informed(ask, informed.expired, report).await
+        let begun = report.clone();
+        let informed = stock::inform(self, ask.full, true).await?;
+        if informed.line.pass_informed(ask, &informed, report).await? == Turn::MetOlderRows {
+            // Reading decided nothing yet: stock is taken, and then everything is read.
+            *report = begun;
+            let informed = stock::inform(self, true, true).await?;
+            informed.line.pass_informed(ask, &informed, report).await?;
+        }
+        Ok(())
     }
 
-    async fn pass_informed(&self, ask: &Ask, expired: Vec<String>, report: &mut Report) -> Result<()> {
-        let mut past = decide::past(self, ask).await?;
-        past.expired = expired;
-        let cursors = if ask.full { Cursors::new() } else { self.cursors().await? };
+    async fn pass_informed(
+        &self,
+        ask: &Ask,
+        informed: &stock::Informed<'_>,
+        report: &mut Report,
+    ) -> Result<Turn> {
+        let past = past::past(self, ask, informed).await?;
+        let cursors = if informed.afresh { Cursors::new() } else { self.cursors().await? };
 
         ask.progress.step(&self.name, "reading", None);
         let reading = read::read(self, ask, &cursors, &past, report).await;
         report.requests = self.source.requests();
         let reading = reading?;
+        if reading.met_older && !informed.afresh {
+            return Ok(Turn::MetOlderRows);
+        }
         report.head = reading.scopes.head().or_else(|| cursors.get("").cloned());
+        report.listed = reading.scopes.all_complete().then_some(report.counts.scanned);
         // What was seen before a scope broke is good; only deletions need the proof.
         if reading.scopes.all_broken() && report.counts.scanned == 0 {
             finish::report_broken(&reading.scopes, report);
@@ -243,6 +264,7 @@ impl Pipeline {
             decisions: &past.decisions,
             approved: &past.approved,
             parked: &past.parked,
+            failing: &past.failing,
         };
         let mut applier = apply::Applier::new(self, ask, preparer, report);
         let outcome = applier.all(&mut plan.steps).await;
@@ -252,7 +274,7 @@ impl Pipeline {
             report.cause.get_or_insert(error.kind());
         }
         finish::finish(self, ask, &past, plan, applied, report).await?;
-        outcome
+        outcome.map(|()| Turn::Done)
     }
 
     /// Whether documents are kept until they are exported.

@@ -27,6 +27,7 @@ use crate::source::store::FromStore;
 use crate::state::State;
 use crate::state::lease::Leases;
 use crate::state::lock::Locks;
+use crate::store::failures::Watched;
 use crate::store::tables::Tables;
 use crate::store::{Access, SharedStore, open};
 
@@ -88,7 +89,7 @@ impl Pipeline {
             store,
             state: memory.state.clone(),
             baseline: None,
-            epilogue: None,
+            records: None,
             notifier: Notifier::of(spec, memory),
             locks: memory.locks.clone(),
             clock,
@@ -118,7 +119,11 @@ async fn open_target(spec: &config::Pipeline, access: Access, clock: SharedClock
     match (&spec.into.place, &spec.from) {
         (Place::Tables(_), From::Rest(rest)) => {
             let tables = rest.resources.iter().map(|resource| resource.table.clone()).collect();
-            Ok(Arc::new(Tables::open(&spec.into, tables, access, clock).await?))
+            let opened = Tables::open(&spec.into, tables, access, clock).await;
+            Ok(Arc::new(Watched::opened(
+                &spec.into.name,
+                opened.map(|store| Arc::new(store) as SharedStore),
+            )?))
         }
         _ => open::open(&spec.into, access, clock).await,
     }

@@ -1,14 +1,17 @@
 //! A batch on its way to the store: rendered, with prior values at hand, as intents and conditional writes.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::Pipeline;
 use super::decide::{held_item, is_approved};
 use super::draft::{Draft, Drafted};
+use super::failing::{self, Failing};
 use super::parked::Parked;
 use super::plan::{Action, Seen, Step};
+use super::records::Beside;
 use crate::config::Heal;
 use crate::error::{Error, Fault, Result};
 use crate::record::{Entry, Fingerprint};
@@ -68,6 +71,10 @@ pub struct Write {
     pub body: Option<Item>,
     /// State items that go along when it lands.
     pub release: Vec<Item>,
+    /// What a system keeps beside it in the store.
+    pub beside: Beside,
+    /// The entry it comes from.
+    pub entry: Option<String>,
 }
 
 impl Write {
@@ -103,12 +110,13 @@ pub trait Prepare: Sync {
 
 /// Every write learns its place in the journal, and its baseline record points there.
 pub fn number(run: &str, batch: u32, ready: &mut [Ready]) {
+    let run: Arc<str> = run.into();
     let writes = ready.iter_mut().filter_map(|one| match one {
         Ready::Write(write) => Some(write),
         _ => None,
     });
     for (index, write) in (0u32..).zip(writes) {
-        write.pointer = Pointer { run: run.to_owned(), batch, index };
+        write.pointer = Pointer { run: run.clone(), batch, index };
         if let Some(next) = &mut write.intent.next {
             next.base.written = write.pointer.clone();
         }
@@ -122,6 +130,7 @@ pub struct Preparer<'a> {
     pub decisions: &'a HashMap<String, Decision>,
     pub approved: &'a HashMap<String, HeldItem>,
     pub parked: &'a HashMap<String, Parked>,
+    pub failing: &'a HashMap<String, Failing>,
 }
 
 impl Prepare for Preparer<'_> {
@@ -257,6 +266,7 @@ impl Preparer<'_> {
             then: self.line.follow_ups(),
             decision: None,
             lift: self.decisions.contains_key(&step.identity),
+            still_new: false,
         }
     }
 
@@ -276,7 +286,8 @@ impl Preparer<'_> {
             .map(|next| next.base.fingerprint)
             .filter(|_| self.line.compares_content());
         let stamp = step.stamp.map(|stamp| content.unwrap_or(stamp));
-        Ready::Write(Box::new(Write { scope: step.scope.clone(), stamp, missing, release, ..write }))
+        let entry = step.entry.as_ref().map(|entry| entry.id.clone());
+        Ready::Write(Box::new(Write { scope: step.scope.clone(), stamp, missing, release, entry, ..write }))
     }
 
     /// Somebody changed the value since we wrote it, and the config does not let us overwrite that.
@@ -318,7 +329,7 @@ impl Preparer<'_> {
         Ready::Settled { scope: step.scope.clone(), how, items, note }
     }
 
-    /// State items that forget what stood in the way of a step: it was parked, or a person had decided on it.
+    /// State items that forget what stood in the way of a step: it was parked or failed, or a person had decided on it.
     pub(super) fn release(&self, step: &Step) -> Vec<Item> {
         let decided =
             self.decisions.get(&step.identity).map(|_| keys::decision(&self.line.name, &step.identity));
@@ -329,7 +340,12 @@ impl Preparer<'_> {
 
     fn unpark(&self, step: &Step) -> Vec<Item> {
         let parked = step.entry.as_ref().map(|entry| &entry.id).filter(|id| self.parked.contains_key(*id));
-        parked.map(|id| Item::delete(keys::parked_item(&self.line.name, id))).into_iter().collect()
+        let mut items: Vec<Item> =
+            parked.map(|id| Item::delete(keys::parked_item(&self.line.name, id))).into_iter().collect();
+        if self.failing.contains_key(&step.identity) {
+            items.extend(failing::forget(&self.line.name, &step.identity));
+        }
+        items
     }
 }
 
@@ -351,8 +367,19 @@ pub fn conditional(pipeline: &str, run: &str, mut intent: Intent, op: Op, prior:
     };
     let item = Item { key: intent.key().to_owned(), op, expect };
     let pointer = Pointer::unset();
-    let (scope, release) = (String::new(), Vec::new());
-    Write { scope, intent, item, stamp: None, missing: false, pointer, blob, body: None, release }
+    Write {
+        scope: String::new(),
+        intent,
+        item,
+        stamp: None,
+        missing: false,
+        pointer,
+        blob,
+        body: None,
+        release: Vec::new(),
+        beside: Beside::default(),
+        entry: None,
+    }
 }
 
 fn is_edited(base: &Base, prior: Option<&Stored>) -> bool {

@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::plan::{Action, Step};
-use super::{Ask, Pipeline, decide, finish, read, stock};
-use crate::error::Result;
+use super::{Ask, Pipeline, decide, finish, past, read, stock};
+use crate::error::{Error, Result};
 use crate::source::Cursors;
 use crate::state::Report;
 use crate::state::held::HeldItem;
@@ -64,20 +64,29 @@ impl Pipeline {
     /// What a pass would do now. An error means that it cannot be said, which is not the same as "nothing".
     pub async fn preview(&self, ask: &Ask) -> Result<Preview> {
         let mut report = Report::start(String::new(), &self.name, ask.trigger, String::new());
-        let informed = stock::inform(self, ask, false).await?;
-        informed.line.preview_informed(ask, informed.expired, &mut report).await
+        let informed = stock::inform(self, ask.full, false).await?;
+        if let Some(preview) = informed.line.preview_informed(ask, &informed, &mut report).await? {
+            return Ok(preview);
+        }
+        let mut report = Report::start(String::new(), &self.name, ask.trigger, String::new());
+        let informed = stock::inform(self, true, false).await?;
+        let preview = informed.line.preview_informed(ask, &informed, &mut report).await?;
+        preview.ok_or_else(|| Error::bug("stock was taken, and older rows were met again"))
     }
 
+    /// `None` = rows of an older layout were met: stock must be taken first.
     async fn preview_informed(
         &self,
         ask: &Ask,
-        expired: Vec<String>,
+        informed: &stock::Informed<'_>,
         report: &mut Report,
-    ) -> Result<Preview> {
-        let mut past = decide::past(self, ask).await?;
-        past.expired = expired;
-        let cursors = if ask.full { Cursors::new() } else { self.cursors().await? };
+    ) -> Result<Option<Preview>> {
+        let past = past::past(self, ask, informed).await?;
+        let cursors = if informed.afresh { Cursors::new() } else { self.cursors().await? };
         let reading = read::read(self, ask, &cursors, &past, report).await?;
+        if reading.met_older && !informed.afresh {
+            return Ok(None);
+        }
         if reading.scopes.all_broken() && report.counts.scanned == 0 {
             return Err(finish::nothing_could_be_read(&reading.scopes));
         }
@@ -99,7 +108,7 @@ impl Pipeline {
         preview.unchanged += report.counts.unchanged;
         preview.requests.made = self.source.requests();
         preview.writes = (preview.add.len() + preview.update.len() + preview.delete.len()) as u64;
-        Ok(preview)
+        Ok(Some(preview))
     }
 
     async fn show(&self, step: &Step, preview: &mut Preview) -> Result<()> {

@@ -108,7 +108,7 @@ impl Preparer<'_> {
         }
         let waits = body.filter(|_| self.line.keeps_bodies());
         let body = waits.and_then(|body| waiting_body(self.line, &step.identity, &output, &body));
-        let bytes = Fingerprint::of(&output.value);
+        let bytes = next.bytes_hash();
         let change = if known.is_some() || prior.is_some() { Change::Update } else { Change::Add };
         let op = Op::Put { value: output.value, fingerprint: Some(output.fingerprint) };
         let intent = Intent {

@@ -5,12 +5,13 @@ use std::collections::{HashMap, HashSet};
 
 use serde::Deserialize;
 
-use super::decide::Past;
 use super::detect::{self, Finding, Known};
 use super::lines::Lines;
+use super::past::Past;
 use super::plan::{Action, Kept, Seen, Step, Steps, Why};
 use super::scopes::Scopes;
 use super::sightings::{Row, Sighting, Sightings, What};
+use super::stock::Strangers;
 use super::{Ask, Pipeline};
 use crate::error::{Error, Fault, Result};
 use crate::record::{Fingerprint, Version};
@@ -35,6 +36,8 @@ pub struct Reading {
     pub shadowed: Vec<(String, String, String)>,
     /// Scopes in which an item failed; their cursors stay.
     pub failed: Vec<String>,
+    /// Rows of an older layout that nobody knew of were met in the store.
+    pub met_older: bool,
     /// Identities held by the last pass and met again in this one, so that they are judged anew.
     pub met: HashSet<String>,
     /// Scopes without a change at the source in which the store was changed: to mend that they must be read.
@@ -112,6 +115,7 @@ struct Merge<'a> {
     report: &'a mut Report,
     baseline: Lines,
     joined: Joined,
+    strangers: Strangers,
     found: Reading,
     last: Option<(String, String)>,
 }
@@ -154,7 +158,8 @@ impl<'a> Merge<'a> {
         );
         let found = Reading::default();
         let (only, heal) = (ask.only.as_deref(), &ask.heal);
-        Ok(Merge { line, only, heal, past, report, baseline, joined, found, last: None })
+        let strangers = Strangers::default();
+        Ok(Merge { line, only, heal, past, report, baseline, joined, strangers, found, last: None })
     }
 
     async fn all(&mut self, mut sightings: Sightings) -> Result<()> {
@@ -170,6 +175,45 @@ impl<'a> Merge<'a> {
         while let Some(known) = self.baseline.pop().await? {
             self.unseen(known).await?;
         }
+        self.meet_the_rest().await
+    }
+
+    /// What the store's listing says about an identity's key. Keys it passes on the way are strangers.
+    async fn at(&mut self, identity: &str, key: Option<&str>, known: bool) -> Result<Seen> {
+        let lines = match &mut self.joined {
+            Joined::InOrder(lines) => lines,
+            Joined::No => return Ok(Seen::NotAsked),
+            Joined::ByKey(_) if !known => return Ok(Seen::NotAsked),
+            Joined::ByKey(keys) => {
+                let version = keys.get(key.unwrap_or(identity)).cloned();
+                return Ok(version.map_or(Seen::Nothing, Seen::At));
+            }
+        };
+        let mut passed = Vec::new();
+        let line = lines.take_past(identity, |line| passed.push(line.key)).await?;
+        for key in passed {
+            self.meet(key).await?;
+        }
+        Ok(line.map_or(Seen::Nothing, |line| Seen::At(line.version)))
+    }
+
+    async fn meet(&mut self, key: String) -> Result<()> {
+        if !self.line.shape.recalls() || self.only.is_some() || self.past.older.contains(&key) {
+            return Ok(());
+        }
+        self.strangers.meet(self.line, key).await
+    }
+
+    /// Keys behind the last one that is known.
+    async fn meet_the_rest(&mut self) -> Result<()> {
+        while self.line.shape.recalls()
+            && self.only.is_none()
+            && let Joined::InOrder(lines) = &mut self.joined
+            && let Some(line) = lines.pop().await?
+        {
+            self.meet(line.key).await?;
+        }
+        self.found.met_older = self.strangers.any_older(self.line).await?;
         Ok(())
     }
 
@@ -216,7 +260,7 @@ impl<'a> Merge<'a> {
         let stamp = self.line.shape.stamp(&sighting.entry);
         let peeked = known.as_ref().map(peek).transpose()?;
         let key = peeked.as_ref().and_then(|peeked| peeked.key.as_deref());
-        let seen = self.joined.at(&sighting.identity, key, known.is_some()).await?;
+        let seen = self.at(&sighting.identity, key, known.is_some()).await?;
         let known_as = peeked.as_ref().zip(known.as_ref()).map(|(peeked, known)| Known {
             stamp: known.fingerprint.unwrap_or(Fingerprint([0; 32])),
             body: &peeked.body,
@@ -301,7 +345,7 @@ impl<'a> Merge<'a> {
             return Ok(());
         }
         let peeked = peek(&known)?;
-        let seen = self.joined.at(&identity, peeked.key.as_deref(), true).await?;
+        let seen = self.at(&identity, peeked.key.as_deref(), true).await?;
         if let Some(scope) = self.found.scopes.unchanged(&peeked.scope) {
             if self.is_amiss(&known, &peeked, &identity, &seen) {
                 self.found.stale.insert(scope.to_owned());
@@ -335,7 +379,7 @@ impl<'a> Merge<'a> {
     async fn push_gone(&mut self, known: Listed) -> Result<()> {
         let identity = keys::below(&keys::bases(&self.line.name), &known.key).to_owned();
         let peeked = peek(&known)?;
-        let seen = self.joined.at(&identity, peeked.key.as_deref(), true).await?;
+        let seen = self.at(&identity, peeked.key.as_deref(), true).await?;
         self.push_unseen(&known, &peeked, identity, seen, true)
     }
 
@@ -377,19 +421,6 @@ impl<'a> Merge<'a> {
         let by_prefix =
             || self.line.shape.key_prefix().is_some_and(|prefix| only.strip_prefix(prefix) == Some(identity));
         identity == only || key.as_deref() == Some(only) || by_prefix()
-    }
-}
-
-impl Joined {
-    /// What the store's listing says about an identity's key.
-    async fn at(&mut self, identity: &str, key: Option<&str>, known: bool) -> Result<Seen> {
-        let version = match self {
-            Joined::No => return Ok(Seen::NotAsked),
-            Joined::InOrder(lines) => lines.take(identity).await?.map(|line| line.version),
-            Joined::ByKey(_) if !known => return Ok(Seen::NotAsked),
-            Joined::ByKey(keys) => keys.get(key.unwrap_or(identity)).cloned(),
-        };
-        Ok(version.map_or(Seen::Nothing, Seen::At))
     }
 }
 

@@ -1,9 +1,10 @@
 //! After a crash: open intents are compared with the store. What arrived is settled; the rest is dropped and will be
 //! read and planned again. Nothing is written to the store here.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::Pipeline;
+use super::failing::{self, Failing};
 use super::settle;
 use crate::error::{Error, Fault, Kind, Result};
 use crate::record::{Fingerprint, Version};
@@ -16,9 +17,14 @@ pub async fn recover(line: &Pipeline) -> Result<u64> {
     mark_interrupted(line).await?;
     let prefix = keys::open_batches(&line.name);
     let mut arrived = 0;
+    let mut failing = None;
     for (key, open) in line.state.read_all::<OpenBatch>(&prefix).await? {
         let (run, batch) = place(keys::below(&prefix, &key))?;
-        arrived += settle_batch(line, &key, run, batch, open).await?;
+        let failing = match &mut failing {
+            Some(failing) => failing,
+            None => failing.insert(failing::load(line).await?),
+        };
+        arrived += settle_batch(line, &key, (run, batch), open, failing).await?;
     }
     Ok(arrived)
 }
@@ -28,7 +34,13 @@ fn place(name: &str) -> Result<(&str, u32)> {
     parts.ok_or_else(|| Error::new(Kind::Corrupt, format!("the state record open/…/{name} cannot be read")))
 }
 
-async fn settle_batch(line: &Pipeline, key: &str, run: &str, batch: u32, open: OpenBatch) -> Result<u64> {
+async fn settle_batch(
+    line: &Pipeline,
+    key: &str,
+    (run, batch): (&str, u32),
+    open: OpenBatch,
+    failing: &HashMap<String, Failing>,
+) -> Result<u64> {
     let intents: Vec<Intent> =
         line.state.read(&keys::journal(&line.name, run, batch)).await?.unwrap_or_default();
     let mut late: Exceptions =
@@ -42,6 +54,9 @@ async fn settle_batch(line: &Pipeline, key: &str, run: &str, batch: u32, open: O
     let mut items = Vec::new();
     let mut count = 0;
     for ((index, intent), stored) in wanted.into_iter().zip(stored) {
+        if let Some(records) = line.records.as_ref().filter(|_| !intent.retire) {
+            items.extend(records.doubts(line, intent)?);
+        }
         match arrived(intent, stored.as_ref()) {
             // The baseline goes on naming the old key, so that the next pass completes the move.
             Some(_) if !intent.retire && unmoved.contains(&intent.identity) => {
@@ -49,8 +64,11 @@ async fn settle_batch(line: &Pipeline, key: &str, run: &str, batch: u32, open: O
             }
             Some(version) => {
                 count += 1;
-                let pointer = Pointer { run: run.to_owned(), batch, index };
+                let pointer = Pointer { run: run.into(), batch, index };
                 items.extend(settle::landed(line, intent, version, pointer)?);
+                if failing.contains_key(&intent.identity) {
+                    items.extend(failing::forget(&line.name, &intent.identity));
+                }
             }
             None => late.push((index, Late::Dropped)),
         }

@@ -96,6 +96,11 @@ impl Scopes {
         !self.ends.is_empty() && self.ends.values().all(|end| matches!(end, End::Broken(_)))
     }
 
+    /// Everything was read to its end: what was seen is all there is.
+    pub fn all_complete(&self) -> bool {
+        !self.ends.is_empty() && self.ends.values().all(|end| matches!(end, End::Complete(_)))
+    }
+
     /// Where the source as a whole stands now, if it was read to its end.
     pub fn head(&self) -> Option<String> {
         match self.ends.get("") {

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::plan::{Action, Seen, Step, Steps};
-use super::{Ask, Pipeline, decide, finish, read, render, stock};
+use super::{Ask, Pipeline, decide, finish, past, read, render, stock};
 use crate::clock::rfc3339_ms;
 use crate::error::{Error, Kind, Result};
 use crate::record::{Fingerprint, Version};
@@ -149,21 +149,30 @@ impl Pipeline {
     /// Seal what a pass would do now. `digest` is the hash of the pipeline's settings.
     pub async fn seal(&self, ask: &Ask, digest: &str) -> Result<Sealed> {
         let mut report = Report::start(String::new(), &self.name, ask.trigger, String::new());
-        let informed = stock::inform(self, ask, false).await?;
-        informed.line.seal_informed(ask, digest, informed.expired, &mut report).await
+        let informed = stock::inform(self, ask.full, false).await?;
+        if let Some(sealed) = informed.line.seal_informed(ask, digest, &informed, &mut report).await? {
+            return Ok(sealed);
+        }
+        let mut report = Report::start(String::new(), &self.name, ask.trigger, String::new());
+        let informed = stock::inform(self, true, false).await?;
+        let sealed = informed.line.seal_informed(ask, digest, &informed, &mut report).await?;
+        sealed.ok_or_else(|| Error::bug("stock was taken, and older rows were met again"))
     }
 
+    /// `None` = rows of an older layout were met: stock must be taken first.
     async fn seal_informed(
         &self,
         ask: &Ask,
         digest: &str,
-        expired: Vec<String>,
+        informed: &stock::Informed<'_>,
         report: &mut Report,
-    ) -> Result<Sealed> {
-        let mut past = decide::past(self, ask).await?;
-        past.expired = expired;
-        let cursors = if ask.full { Cursors::new() } else { self.cursors().await? };
+    ) -> Result<Option<Sealed>> {
+        let past = past::past(self, ask, informed).await?;
+        let cursors = if informed.afresh { Cursors::new() } else { self.cursors().await? };
         let reading = read::read(self, ask, &cursors, &past, report).await?;
+        if reading.met_older && !informed.afresh {
+            return Ok(None);
+        }
         if reading.scopes.all_broken() {
             return Err(finish::nothing_could_be_read(&reading.scopes));
         }
@@ -184,7 +193,7 @@ impl Pipeline {
             seal: String::new(),
         };
         sealed.seal = sealed.hash()?;
-        Ok(sealed)
+        Ok(Some(sealed))
     }
 
     /// Apply exactly what was sealed, or refuse. What can be refused is refused before a run is even begun; the run

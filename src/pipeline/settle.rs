@@ -2,6 +2,7 @@
 
 use super::Pipeline;
 use super::prepare::Write;
+use super::records::Beside;
 use crate::error::{Fault, Result};
 use crate::queue;
 use crate::record::Version;
@@ -34,6 +35,13 @@ impl<'a> Arrived<'a> {
     pub fn landed(&mut self, write: &Write, version: Option<Version>) -> Result<()> {
         self.items.extend(landed(self.line, &write.intent, version, write.pointer.clone())?);
         self.items.extend(write.release.iter().cloned());
+        Ok(())
+    }
+
+    /// What went along with a change: known to be there, or doubtful.
+    pub fn beside(&mut self, beside: &Beside, landed: bool) -> Result<()> {
+        let learnt = if landed { beside.notes.clone() } else { beside.doubts()? };
+        self.items.extend(learnt);
         Ok(())
     }
 

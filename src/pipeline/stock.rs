@@ -6,40 +6,55 @@
 //! that fails ends the run: a store that could not be read is never an empty one.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use super::Pipeline;
 use super::lines::Lines;
-use super::{Ask, Pipeline};
 use crate::clock::rfc3339_ms;
 use crate::error::{Context, Result};
 use crate::record::Fingerprint;
 use crate::shape::{Older, Recalled, Shape};
 use crate::state::{Base, Pointer, State, decode_line, item, keys};
 use crate::store::memory::Memory;
-use crate::store::{Item, Listed, PAGE, Query, SharedStore, What};
+use crate::store::{Item, Listed, PAGE, Query, SharedStore, Stored, What};
 
 /// A pipeline that knows what its store held before it.
 pub struct Informed<'a> {
     pub line: Cow<'a, Pipeline>,
     /// Keys of older rows whose time is over.
     pub expired: Vec<String>,
+    /// Keys of all older rows that are known.
+    pub older: HashSet<String>,
+    /// The source is read whatever its cursors say.
+    pub afresh: bool,
+}
+
+impl<'a> Informed<'a> {
+    /// Nobody looked.
+    pub fn of_nothing(line: &'a Pipeline) -> Self {
+        Informed { line: Cow::Borrowed(line), expired: Vec::new(), older: HashSet::new(), afresh: false }
+    }
 }
 
 /// A stamp no entry has: whatever carries it is rendered again.
 const STALE: Fingerprint = Fingerprint([0; 32]);
 
-/// Take stock if that was never done (or a full read is asked for), and look after older rows. With `keep = false`
-/// nothing is written down.
-pub async fn inform<'a>(line: &'a Pipeline, ask: &Ask, keep: bool) -> Result<Informed<'a>> {
-    let mut informed = Informed { line: Cow::Borrowed(line), expired: Vec::new() };
+/// Take stock if that was never done, if a full read is asked for, or if older rows have appeared since; and look after
+/// older rows. With `keep = false` nothing is written down.
+pub async fn inform(line: &Pipeline, full: bool, keep: bool) -> Result<Informed<'_>> {
+    let mut informed = Informed { afresh: full, ..Informed::of_nothing(line) };
     if !line.shape.recalls() {
         return Ok(informed);
     }
     let mut older = waiting(line, keep).await?;
     let taken: Option<String> = line.state.read(&keys::stock(&line.name)).await?;
-    if taken.is_none() || ask.full {
+    if taken.is_some() && !full && !line.store.caps().cheap_list {
+        informed.afresh = has_older(line, &older).await?;
+    }
+    if taken.is_none() || informed.afresh {
         let target = if keep { line.state.clone() } else { scratch(line).await? };
         let taking = Taking { line, target: &target, now: line.clock.now(), older: &mut older };
         taking.run(keep).await.context(|| format!("taking stock of {}", line.store.name()))?;
@@ -50,6 +65,7 @@ pub async fn inform<'a>(line: &'a Pipeline, ask: &Ask, keep: bool) -> Result<Inf
     if older.is_empty() {
         return Ok(informed);
     }
+    informed.older = older.iter().map(|row| row.key.clone()).collect();
     let now = line.clock.now();
     let over = |row: &&Older| row.until.parse::<Timestamp>().is_ok_and(|until| until < now);
     informed.expired = older.iter().filter(over).map(|row| row.key.clone()).collect();
@@ -58,6 +74,61 @@ pub async fn inform<'a>(line: &'a Pipeline, ask: &Ask, keep: bool) -> Result<Inf
         informed.line.to_mut().shape = shape;
     }
     Ok(informed)
+}
+
+/// Whether the store holds older rows nobody knew of, where reading the source does not tell. Of keys that are known
+/// nothing is read.
+async fn has_older(line: &Pipeline, older: &[Older]) -> Result<bool> {
+    let prefix = line.shape.key_prefix().unwrap_or_default();
+    let mut names = Lines::of(line.store.clone(), prefix, What::Names);
+    let mut known = Lines::of(line.state.store().clone(), keys::bases(&line.name), What::Keys);
+    let older: HashSet<String> = older.iter().map(|row| row.key.clone()).collect();
+    let mut strangers = Strangers::default();
+    while let Some(name) = names.pop().await? {
+        if known.take(&name.key[prefix.len()..]).await?.is_none() && !older.contains(&name.key) {
+            strangers.meet(line, name.key).await?;
+        }
+    }
+    strangers.any_older(line).await
+}
+
+/// Keys looked at together.
+const TOGETHER: usize = 1_000;
+
+/// Keys of the shape's own pattern that neither the source nor the baseline know.
+#[derive(Default)]
+pub struct Strangers {
+    keys: Vec<String>,
+    found: bool,
+}
+
+impl Strangers {
+    pub async fn meet(&mut self, line: &Pipeline, key: String) -> Result<()> {
+        self.keys.push(key);
+        if self.keys.len() >= TOGETHER { self.look(line).await } else { Ok(()) }
+    }
+
+    /// Whether a row of an older layout was among them.
+    pub async fn any_older(&mut self, line: &Pipeline) -> Result<bool> {
+        self.look(line).await?;
+        Ok(self.found)
+    }
+
+    async fn look(&mut self, line: &Pipeline) -> Result<()> {
+        let keys = std::mem::take(&mut self.keys);
+        if self.found || keys.is_empty() {
+            return Ok(());
+        }
+        let names: Vec<&str> = keys.iter().map(String::as_str).collect();
+        let stored = line.store.get(&names).await?;
+        let now = line.clock.now();
+        let older = |(key, stored): (&String, Option<Stored>)| {
+            let recalled = stored.and_then(|stored| line.shape.recall(key, &stored.value, now));
+            matches!(recalled, Some(Recalled::Older { .. }))
+        };
+        self.found = keys.iter().zip(stored).any(older);
+        Ok(())
+    }
 }
 
 /// Older rows that are still there; what was matched or removed since is forgotten.

@@ -83,6 +83,7 @@ impl Pipeline {
                 report.fail(&error);
             }
             line.follow_up(ask, &mut report).await;
+            line.keep_records(ask, &mut report).await;
             line.close(&mut report, None).await;
             Ok(report)
         });
@@ -225,7 +226,7 @@ impl Pipeline {
         let base: Option<Base> = self.state.read(&keys::base(&self.name, &step.identity)).await?;
         let gone: Option<Tombstone> = self.state.read(&keys::tombstone(&self.name, &step.identity)).await?;
         let latest = base.map(|base| base.written).or(gone.map(|gone| gone.written));
-        let here = Pointer { run: run.to_owned(), batch: step.batch, index: step.index };
+        let here = Pointer { run: run.into(), batch: step.batch, index: step.index };
         Ok(if latest == Some(here) { Standing::PutBack } else { Standing::Undone })
     }
 
@@ -385,6 +386,7 @@ impl Reverser<'_> {
             then: self.line.follow_ups(),
             decision: (!redo).then_some(decision),
             lift: redo,
+            still_new: false,
         };
         let write = conditional(&self.line.name, &self.undo_run, reversed, op, stored);
         Ok(Ready::Write(Box::new(Write { scope: step.scope.clone(), stamp: step.stamp, ..write })))

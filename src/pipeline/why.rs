@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::Pipeline;
+use super::failing::Failing;
 use crate::error::{Fault, Result};
 use crate::queue;
 use crate::record::{Fingerprint, Version};
@@ -77,7 +78,8 @@ impl Pipeline {
             let base: Option<Base> = self.state.read(&keys::base(&self.name, &identity)).await?;
             let stone: Option<Tombstone> = self.state.read(&keys::tombstone(&self.name, &identity)).await?;
             let held = self.held_about(&identity).await?;
-            if base.is_some() || stone.is_some() || held.is_some() {
+            let failing: Option<Failing> = self.state.read(&keys::failing(&self.name, &identity)).await?;
+            if base.is_some() || stone.is_some() || held.is_some() || failing.is_some() {
                 return self.tell(identity, base, stone, held).await.map(Some);
             }
         }
@@ -174,7 +176,7 @@ impl Pipeline {
                 change: intent.change,
                 outcome: late.map_or_else(|| "applied".to_owned(), |(_, late)| said(&late)),
                 sha256: intent.bytes,
-                run: at.run,
+                run: at.run.to_string(),
             });
             next = intent.prior_base.map(|prior| prior.base.written);
         }
@@ -198,11 +200,12 @@ impl Pipeline {
 
     async fn given_up(&self, identity: &str) -> Result<Vec<Waiting>> {
         let mut all = Vec::new();
-        for then in &self.then {
-            let key = keys::dead(&self.name, &then.name, identity);
+        let names = self.then.iter().map(|then| then.name.as_str());
+        for then in names.chain([queue::WRITE]) {
+            let key = keys::dead(&self.name, then, identity);
             let letter: Option<queue::dead::Letter> = self.state.read(&key).await?;
             all.extend(letter.map(|letter| Waiting {
-                then: then.name.clone(),
+                then: then.to_owned(),
                 state: "dead",
                 attempts: letter.task.attempts,
                 error: Some(letter.cause),

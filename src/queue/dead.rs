@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Placed, Task};
 use crate::error::{Error, Fault, Kind, Result};
-use crate::state::{State, item, keys};
+use crate::state::{State, keys};
 use crate::store::{Expect, Item, StoreExt};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -40,7 +40,7 @@ pub async fn retry(state: &State, letters: &[Placed<Letter>]) -> Result<()> {
         // A newer version of the key may have taken the letter's place since it was read: then there is nothing to retry.
         let Some(stored) = state.store().get_one(&dead).await? else { continue };
         let task = Task { attempts: 0, not_before: None, claim: None, ..letter.what.task.clone() };
-        items.push(item(keys::task(&letter.pipeline, &letter.then, &letter.identity), &task)?);
+        items.push(task.item(keys::task(&letter.pipeline, &letter.then, &letter.identity))?);
         items.push(Item::delete(dead).expecting(Expect::Exactly(stored.version)));
     }
     // Pairs stay together: the part size is even.

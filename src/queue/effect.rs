@@ -216,7 +216,7 @@ impl<'a> Effects<'a> {
 
     /// The same for every attempt at the same write.
     fn idempotency_key(&self, task: &Task) -> String {
-        let write = String::from(task.write.clone());
+        let write = task.write.to_string();
         let parts = [
             self.worker.pipeline.as_bytes(),
             self.then.name.as_bytes(),

@@ -25,6 +25,9 @@ mod work;
 
 pub use work::{Summary, Worker};
 
+/// What stands in a follow-up's place where the write itself was given up.
+pub const WRITE: &str = "write";
+
 /// Web hooks and commands claimed together, in rounds of those under way at once.
 const ROUNDS: usize = 4;
 
@@ -107,6 +110,9 @@ pub struct Task {
     /// that a token given out for an older version of the task never fits a newer one.
     #[serde(default)]
     pub fence: u64,
+    /// An update of something whose addition was never worked on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub still_new: bool,
     /// What a notification says; other tasks are told about their key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
@@ -122,6 +128,21 @@ pub struct Claim {
 impl Task {
     pub fn state(&self) -> &'static str {
         if self.claim.is_some() { "taken" } else { "open" }
+    }
+
+    /// Whoever does it meets its key for the first time.
+    pub fn is_new(&self) -> bool {
+        self.change == Change::Add || self.still_new
+    }
+
+    /// As a state record, marked so that whoever follows the queue sees by its keys what changed.
+    pub fn item(&self, key: String) -> Result<Item> {
+        Ok(item(key, self)?.with_fingerprint(self.mark()))
+    }
+
+    /// What a follower of the queue is told: the write, and how the work on it goes. Claims are not part of it.
+    pub fn mark(&self) -> Fingerprint {
+        mark(&self.write, self.attempts, self.error.as_ref().map(|fault| fault.message.as_str()))
     }
 
     /// Its back-off is over.
@@ -148,9 +169,10 @@ pub fn tasks(pipeline: &str, intent: &Intent, write: &Pointer, now: Timestamp) -
             not_before: None,
             claim: None,
             fence: first_fence(write),
+            still_new: intent.still_new,
             message: None,
         };
-        items.push(item(keys::task(pipeline, then, &name), &task)?);
+        items.push(task.item(keys::task(pipeline, then, &name))?);
         items.push(Item::delete(keys::dead(pipeline, then, &name)));
     }
     Ok(items)
@@ -158,7 +180,7 @@ pub fn tasks(pipeline: &str, intent: &Intent, write: &Pointer, now: Timestamp) -
 
 /// A state item that enqueues a message about a run.
 pub fn notice(pipeline: &str, then: &str, run: &str, message: String, now: Timestamp) -> Result<Item> {
-    let write = Pointer { run: run.to_owned(), ..Pointer::unset() };
+    let write = Pointer { run: run.into(), ..Pointer::unset() };
     let task = Task {
         key: run.to_owned(),
         change: Change::Add,
@@ -170,14 +192,23 @@ pub fn notice(pipeline: &str, then: &str, run: &str, message: String, now: Times
         claim: None,
         fence: first_fence(&write),
         write,
+        still_new: false,
         message: Some(message),
     };
-    item(keys::task(pipeline, then, run), &task)
+    task.item(keys::task(pipeline, then, run))
+}
+
+/// The mark of a task that follows this write.
+pub fn mark(write: &Pointer, attempts: u32, error: Option<&str>) -> Fingerprint {
+    let write = write.to_string();
+    // An empty message is another thing than none.
+    let error = error.map(|text| format!("!{text}")).unwrap_or_default();
+    Fingerprint::of_parts(&[write.as_bytes(), &attempts.to_be_bytes(), error.as_bytes()])
 }
 
 /// Far from every other write's, small enough for any JSON reader, with room for thousands of claims.
 fn first_fence(write: &Pointer) -> u64 {
-    let hash = Fingerprint::of(String::from(write.clone()).as_bytes());
+    let hash = Fingerprint::of(write.to_string().as_bytes());
     hash.0.iter().take(5).fold(0, |number, byte| number << 8 | u64::from(*byte)) << 12
 }
 

@@ -55,7 +55,7 @@ pub async fn take(
         let until = clock.now().checked_add(lease).unwrap_or(Timestamp::MAX);
         one.what.claim = Some(Claim { owner: OWNER.into(), until: rfc3339_ms(until) });
         one.what.fence += 1;
-        let claim = item(key, &one.what)?.expecting(Expect::Exactly(stored.version));
+        let claim = one.what.item(key)?.expecting(Expect::Exactly(stored.version));
         if let Outcome::Applied(_) = state.store().write_one(claim).await? {
             taken.push(one);
         }
@@ -96,7 +96,7 @@ pub async fn fail(
             item(keys::dead(&one.pipeline, &one.then, &one.identity), &letter)?,
         ]
     } else {
-        vec![item(key, &task)?.expecting(expect)]
+        vec![task.item(key)?.expecting(expect)]
     };
     settle(state, items, one).await
 }

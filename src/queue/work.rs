@@ -168,7 +168,7 @@ impl Worker {
             one.task.claim = Some(Claim { owner: me.to_owned(), until: rfc3339_ms(until) });
             one.task.fence += 1;
             let key = keys::task(&self.pipeline, &then.name, &one.identity);
-            items.push(item(key, &one.task)?.expecting(one.expect.clone()));
+            items.push(one.task.item(key)?.expecting(one.expect.clone()));
             claimed.push(one);
         }
         if items.is_empty() {
@@ -202,7 +202,7 @@ impl Worker {
                 }
                 Done::HandedBack(fault) => {
                     let task = Task { claim: None, error: Some(fault.clone()), ..one.task };
-                    items.push(item(key, &task)?.expecting(one.expect));
+                    items.push(task.item(key)?.expecting(one.expect));
                     paused.get_or_insert(fault);
                 }
                 Done::Failed(fault) => {
@@ -210,7 +210,7 @@ impl Worker {
                     if one.task.attempts + 1 >= Patience::FOLLOW_UP.attempts_max {
                         summary.dead += u64::from(self.bury(then, one, fault).await?);
                     } else {
-                        items.push(item(key, &self.failed(one.task, fault))?.expecting(one.expect));
+                        items.push(self.failed(one.task, fault).item(key)?.expecting(one.expect));
                     }
                 }
             }

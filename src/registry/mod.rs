@@ -1,8 +1,9 @@
 //! The policy registry beyond its shape: what a run leaves in the registry besides the policies. Its keys are those that
 //! existing consumers read: `metadata:sync:*`, `queue:NAME` and `dead-letter:NAME`.
 //!
-//! The engine's own state is the truth; what is here is a published copy, written when a run is over and compared with
-//! what was published before, so that an interrupted run is made good by the next one.
+//! The engine's own state is the truth; what is here is a published copy. Queue entries are written in the same batch as
+//! the policies they belong to, the metadata when a run is over; what was published is compared with what should be at the
+//! end of every run, so that an interrupted run is made good by the next one.
 
 use std::sync::Arc;
 
@@ -12,25 +13,36 @@ use serde::{Deserialize, Serialize};
 use crate::clock::rfc3339_ms;
 use crate::config::{self, ShapeSpec};
 use crate::error::{Context, Error, Fault, Kind, Result};
+use crate::pipeline::Pipeline;
 use crate::pipeline::open::Memory;
-use crate::pipeline::{Epilogue, Pipeline};
+use crate::pipeline::prepare::Write;
+use crate::pipeline::records::{Beside, Records};
+use crate::retry::Patience;
+use crate::state::journal::Intent;
 use crate::state::{Report, Status, keys};
 use crate::store::{Access, Item, Mode};
 
+mod beside;
+mod entry;
 mod publish;
 
 const LAST_RUN: &str = "metadata:sync:lastRun";
 const LAST_COMMIT: &str = "metadata:sync:lastCommit";
+/// Nothing is ever written here: deleting it changes nothing, and shows that the store takes writes.
+const NOBODYS: &str = "metadata:sync:probe";
 
 /// Open a pipeline of the config; one of policies keeps a registry.
 pub async fn open(spec: &config::Pipeline, memory: &Memory, access: Access) -> Result<Pipeline> {
     let line = Pipeline::open(spec, memory, access).await?;
-    let epilogue: Option<Arc<dyn Epilogue>> = match spec.shape {
+    let records: Option<Arc<dyn Records>> = match spec.shape {
         ShapeSpec::Policy => Some(Arc::new(Registry)),
-        _ => line.epilogue.clone(),
+        _ => line.records.clone(),
     };
-    Ok(Pipeline { epilogue, ..line })
+    Ok(Pipeline { records, ..line })
 }
+
+/// What a pass that is under way publishes meanwhile is looked at again this often; the pass itself has the last word.
+const REFRESHES_MAX: usize = 3;
 
 pub struct Registry;
 
@@ -60,23 +72,55 @@ struct LastRun {
 }
 
 #[async_trait]
-impl Epilogue for Registry {
+impl Records for Registry {
+    async fn beside(&self, line: &Pipeline, writes: &[Write]) -> Result<Vec<Beside>> {
+        beside::beside(line, writes).await.context(|| "preparing the queue's entries".into())
+    }
+
+    fn doubts(&self, line: &Pipeline, intent: &Intent) -> Result<Vec<Item>> {
+        beside::doubts(line, intent)
+    }
+
     async fn after(&self, line: &Pipeline, report: &mut Report) -> Result<()> {
         let memo: Option<Memo> = line.state.read(&keys::registry(&line.name)).await?;
-        publish::publish(line, memo.is_none()).await.context(|| "publishing the queue".into())?;
+        let published =
+            publish::publish(line, memo.is_none()).await.context(|| "publishing the queue".into());
+        if let Err(error) = published {
+            report.fail(&error);
+            report.conclude();
+        }
         let memo = memo.unwrap_or_default();
         let next =
             self.write(line, report, &memo).await.context(|| "writing the registry's metadata".into())?;
         line.state.put(&keys::registry(&line.name), &next).await
+    }
+
+    async fn refresh(&self, line: &Pipeline) -> Result<()> {
+        if line.state.read::<Memo>(&keys::registry(&line.name)).await?.is_none() {
+            return Ok(());
+        }
+        for _ in 0..REFRESHES_MAX {
+            let published = publish::publish(line, false).await.context(|| "publishing the queue".into())?;
+            if !published {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn attempts_max(&self) -> Option<u32> {
+        Some(Patience::FOLLOW_UP.attempts_max)
+    }
+
+    fn probe(&self) -> Item {
+        Item::delete(NOBODYS)
     }
 }
 
 impl Registry {
     /// The metadata comes last: whoever reads it finds the rest in place.
     async fn write(&self, line: &Pipeline, report: &Report, memo: &Memo) -> Result<Memo> {
-        // A commit may be known although its tree could not be read.
-        let complete = report.head.is_some() && report.cause.is_none();
-        let total = if complete { report.counts.scanned } else { memo.total };
+        let total = report.listed.unwrap_or(memo.total);
         let last_run = LastRun {
             timestamp: rfc3339_ms(line.clock.now()),
             total_processed: total,
@@ -91,18 +135,27 @@ impl Registry {
         let json =
             serde_json::to_vec(&last_run).map_err(|error| Error::bug("encoding lastRun").caused_by(error))?;
         let mut items = vec![Item::put(LAST_RUN, json)];
-        // The cursor may have moved in a run that was cut off before it could say so here.
-        let moved: Option<String> = match &report.cursor {
-            Some(commit) => Some(commit.clone()),
-            None => line.state.read(&keys::cursors(&line.name)).await?,
-        };
-        let moved = moved.filter(|commit| report.cursor.is_some() || memo.commit.as_ref() != Some(commit));
+        let moved = moved(line, report, memo).await?;
         if let Some(commit) = &moved {
             items.push(Item::put(LAST_COMMIT, commit.clone()));
         }
         write_each(line, items).await?;
+        // A commit whose queue could not be published is named by the run that makes that good.
         Ok(Memo { commit: moved.or_else(|| memo.commit.clone()), total })
     }
+}
+
+/// The commit to name now, if it is another one. A run that failed names none; the cursor may have moved in a run that
+/// was cut off, or failed, before it could say so.
+async fn moved(line: &Pipeline, report: &Report, memo: &Memo) -> Result<Option<String>> {
+    if report.cause.is_some() {
+        return Ok(None);
+    }
+    let commit: Option<String> = match &report.cursor {
+        Some(commit) => Some(commit.clone()),
+        None => line.state.read(&keys::cursors(&line.name)).await?,
+    };
+    Ok(commit.filter(|commit| report.cursor.is_some() || memo.commit.as_ref() != Some(commit)))
 }
 
 /// A run that left something undone is partial, also when a person was asked.

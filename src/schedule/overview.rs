@@ -1,6 +1,7 @@
 //! What is due, running, failing, held, at a glance.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -52,32 +53,70 @@ pub struct One {
     #[serde(skip)]
     pub late: Option<String>,
     #[serde(skip)]
-    pub report: Option<Report>,
+    pub report: Option<Arc<Report>>,
 }
 
 pub async fn all(config: &Config, memory: &Memory) -> Result<Overview> {
+    all_knowing(config, memory, &Ended::default()).await
+}
+
+/// The same, by somebody who looks again and again.
+pub async fn all_knowing(config: &Config, memory: &Memory, ended: &Ended) -> Result<Overview> {
     let specs: Vec<&config::Pipeline> = config.pipelines.values().collect();
-    Ok(Overview { pipelines: look(&specs, memory).await? })
+    Ok(Overview { pipelines: look(&specs, memory, ended).await? })
 }
 
 pub async fn one(spec: &config::Pipeline, memory: &Memory) -> Result<One> {
-    look(&[spec], memory).await?.pop().ok_or_else(|| Error::bug("a pipeline vanished"))
+    look(&[spec], memory, &Ended::default()).await?.pop().ok_or_else(|| Error::bug("a pipeline vanished"))
+}
+
+/// The last report of each pipeline, once its run ended: it never changes, so it is read once.
+#[derive(Default)]
+pub struct Ended(Mutex<HashMap<String, Arc<Report>>>);
+
+impl Ended {
+    /// Reports of these runs, in their order; only those not known yet are read.
+    async fn reports(&self, state: &State, runs: &[Option<String>]) -> Result<Vec<Option<Arc<Report>>>> {
+        let mut reports = self.known(runs);
+        let new = |(run, report): (&Option<String>, &Option<Arc<Report>>)| {
+            run.as_ref().filter(|_| report.is_none()).map(|run| keys::run(run))
+        };
+        let missing: Vec<String> = runs.iter().zip(&reports).filter_map(new).collect();
+        if missing.is_empty() {
+            return Ok(reports);
+        }
+        let mut read = read_many::<Report>(state, missing.into_iter()).await?.into_iter();
+        for (run, report) in runs.iter().zip(&mut reports) {
+            if run.is_some() && report.is_none() {
+                *report = read.next().flatten().map(Arc::new);
+            }
+        }
+        if let Ok(mut kept) = self.0.lock() {
+            // Those of before are forgotten: as many are kept as there are pipelines.
+            let over = reports.iter().flatten().filter(|report| report.status != Status::Running);
+            *kept = over.map(|report| (report.id.clone(), report.clone())).collect();
+        }
+        Ok(reports)
+    }
+
+    fn known(&self, runs: &[Option<String>]) -> Vec<Option<Arc<Report>>> {
+        let Ok(known) = self.0.lock() else { return vec![None; runs.len()] };
+        runs.iter().map(|run| known.get(run.as_ref()?).cloned()).collect()
+    }
 }
 
 /// All at once: a handful of questions to the state, however many pipelines there are.
-async fn look(specs: &[&config::Pipeline], memory: &Memory) -> Result<Vec<One>> {
+async fn look(specs: &[&config::Pipeline], memory: &Memory, ended: &Ended) -> Result<Vec<One>> {
     let state = &memory.state;
     let lasts: Vec<Option<String>> =
         read_many(state, specs.iter().map(|spec| keys::last(&spec.name))).await?;
-    let runs = lasts.iter().flatten().map(|run| keys::run(run));
-    let mut reports = read_many::<Report>(state, runs).await?.into_iter();
+    let reports = ended.reports(state, &lasts).await?;
     let mut paused: BTreeMap<String, Pause> = state.read_all(keys::PAUSES).await?.into_iter().collect();
     let mut memos: BTreeMap<String, Memo> = by_key(state, specs, keys::SLOTS, keys::slot).await?;
     let leases = leases(memory).await?;
     let mut times = Times::at(memory.clock.now());
     let mut all = Vec::with_capacity(specs.len());
-    for (spec, last) in specs.iter().zip(lasts) {
-        let report = if last.is_some() { reports.next().flatten() } else { None };
+    for ((spec, last), report) in specs.iter().zip(lasts).zip(reports) {
         let leased = leases.contains(&keys::lease(&spec.name));
         let holder = if leased { memory.locks.holder(&spec.name).await? } else { None };
         let locked = memory.locks.are_local() && memory.locks.is_taken(&spec.name).await;
@@ -161,7 +200,7 @@ fn put_together(
     spec: &config::Pipeline,
     running: bool,
     last_run: Option<String>,
-    report: Option<Report>,
+    report: Option<Arc<Report>>,
     paused: Option<Pause>,
 ) -> One {
     let status = match &report {

@@ -39,6 +39,9 @@ pub async fn pass(State(way): State<Way>, request: Request, next: Next) -> Respo
         Ok(()) => answer(&way, request, next).await,
         Err(no) => no.into_response(),
     };
+    if way.route.access == Access::Act {
+        way.house.sight.changed();
+    }
     if is_api && response.status().as_u16() >= 400 && !is_json(&response) {
         let allowed = response.headers_mut().remove(header::ALLOW);
         response = answer::in_our_words(response.status()).into_response();

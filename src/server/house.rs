@@ -10,6 +10,8 @@ use super::doors::Doors;
 use super::events::Events;
 use super::meters::Meters;
 use super::pace::Pace;
+use super::pages::Board;
+use super::sight::Sight;
 use super::workspaces::Rooms;
 use crate::clock::{SharedClock, rfc3339_ms};
 use crate::config::{self, Config};
@@ -18,6 +20,7 @@ use crate::operations;
 use crate::pipeline::open::Memory;
 use crate::pipeline::{Ask, Stop};
 use crate::schedule::Slots;
+use crate::schedule::overview::Ended;
 use crate::secret::Secret;
 use crate::state::Report;
 
@@ -38,6 +41,9 @@ pub struct House {
     pub pace: Pace,
     pub seats: Arc<Semaphore>,
     pub rooms: Rooms,
+    /// All pipelines at a glance.
+    pub sight: Sight<Board>,
+    pub ended: Ended,
     /// Asks runs to end after what is in flight.
     stop: Stop,
     stopping: watch::Sender<bool>,
@@ -78,6 +84,8 @@ impl House {
             pace: Pace::new(clock.clone()),
             seats: Arc::new(Semaphore::new(RUNS_AT_ONCE)),
             rooms: Rooms::default(),
+            sight: Sight::new(clock.clone()),
+            ended: Ended::default(),
             stop: Stop::default(),
             stopping: watch::Sender::new(false),
             in_flight: watch::Sender::new(0),
@@ -162,9 +170,11 @@ impl House {
         let ran = self
             .work(move || async move {
                 let _seat = seat;
+                house.sight.changed();
                 operations::sync(house.pipeline(&name)?, &house.memory, &ask).await
             })
             .await;
+        self.sight.changed();
         match &ran {
             Ok(report) => self.ended(report),
             Err(error) => self.not_started(pipeline, error),
@@ -210,6 +220,7 @@ impl House {
         if let Ok(mut troubles) = self.troubles.lock() {
             troubles.remove(&report.pipeline);
         }
+        self.sight.changed();
         self.events.ended(report);
     }
 
@@ -229,6 +240,7 @@ impl House {
                 troubles.insert(pipeline.to_owned(), Trouble { at, fault: fault.clone() });
             }
         }
+        self.sight.changed();
         self.events.not_started(pipeline, &fault);
     }
 }

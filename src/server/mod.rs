@@ -28,6 +28,7 @@ mod listen;
 mod meters;
 mod pace;
 pub mod pages;
+mod sight;
 mod standing;
 mod timetable;
 mod workers;

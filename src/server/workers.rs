@@ -64,6 +64,7 @@ async fn work(house: &Arc<House>, name: &str) -> Result<Summary> {
             let line = registry::open(shared.pipeline(&name)?, &shared.memory, Access::Write).await?;
             summary.add(line.worker().due().await?);
             if summary != Summary::default() {
+                line.refresh_records().await?;
                 tracing::info!(
                     pipeline = name,
                     done = summary.done,

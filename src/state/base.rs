@@ -3,6 +3,9 @@
 //! Field names are one letter because there is one record per key of every store; the stamp is not in the record but
 //! in the fingerprint column, so that a run with nothing to do compares without decoding.
 
+use std::fmt;
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use super::keys;
@@ -12,10 +15,11 @@ use crate::shape::Prior;
 use crate::store::Item;
 
 /// A place in the journal: `run:batch:index`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
 pub struct Pointer {
-    pub run: String,
+    /// Shared by all pointers of a run.
+    pub run: Arc<str>,
     pub batch: u32,
     pub index: u32,
 }
@@ -23,13 +27,19 @@ pub struct Pointer {
 impl Pointer {
     /// Not in the journal yet.
     pub fn unset() -> Self {
-        Pointer { run: String::new(), batch: 0, index: 0 }
+        Pointer { run: "".into(), batch: 0, index: 0 }
     }
 }
 
-impl From<Pointer> for String {
-    fn from(pointer: Pointer) -> Self {
-        format!("{}:{}:{}", pointer.run, pointer.batch, pointer.index)
+impl fmt::Display for Pointer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.run, self.batch, self.index)
+    }
+}
+
+impl Serialize for Pointer {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 
@@ -39,7 +49,7 @@ impl TryFrom<String> for Pointer {
     fn try_from(text: String) -> Result<Self, String> {
         let mut parts = text.split(':');
         let mut next = || parts.next().ok_or_else(|| format!("{text} is no journal pointer"));
-        let run = next()?.to_owned();
+        let run = next()?.into();
         let number = |part: &str| part.parse().map_err(|_| format!("{part} is no number"));
         Ok(Pointer { run, batch: number(next()?)?, index: number(next()?)? })
     }

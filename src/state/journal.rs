@@ -138,6 +138,9 @@ pub struct Intent {
     /// A decision about the identity ends when this lands, even if only a later start finds out that it did.
     #[serde(rename = "l", default, skip_serializing_if = "std::ops::Not::not")]
     pub lift: bool,
+    /// Nobody has done the follow-up work of its addition yet.
+    #[serde(rename = "w", default, skip_serializing_if = "std::ops::Not::not")]
+    pub still_new: bool,
 }
 
 impl Intent {

@@ -121,6 +121,11 @@ pub fn parked_item(pipeline: &str, identity: &str) -> String {
     format!("parked/{pipeline}/{identity}")
 }
 
+/// Changes the store refused in one run after another.
+pub fn failing(pipeline: &str, identity: &str) -> String {
+    format!("failing/{pipeline}/{identity}")
+}
+
 /// Follow-up work still to be done; one per identity and follow-up, so a newer version replaces an older one.
 pub const QUEUE: &str = "queue/";
 
@@ -157,7 +162,7 @@ pub fn registry(pipeline: &str) -> String {
     format!("registry/{pipeline}")
 }
 
-/// Queue entries and dead letters as they were last published, below `queue/` and `dead/`.
+/// Queue entries and dead letters as they were last published, by their keys.
 pub fn published(pipeline: &str) -> String {
     format!("published/{pipeline}/")
 }

@@ -81,6 +81,9 @@ pub struct Report {
     /// Where the source stands, whether the cursor could follow or not.
     #[serde(skip)]
     pub head: Option<String>,
+    /// Entries of the source as a whole, if it was listed to its end.
+    #[serde(skip)]
+    pub listed: Option<u64>,
     pub plan: Option<String>,
     pub groups: BTreeMap<String, Counts>,
     pub errors: Vec<Fault>,
@@ -124,6 +127,7 @@ impl Report {
             finished: None,
             cursor: None,
             head: None,
+            listed: None,
             plan: None,
             groups: BTreeMap::new(),
             errors: Vec::new(),

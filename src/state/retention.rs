@@ -92,7 +92,7 @@ impl State {
     /// A tombstone only says where the story of a deleted key is: it goes with the story.
     async fn forget_tombstones(&self, pipeline: &str, runs: &HashSet<String>) -> Result<()> {
         let stones = self.read_all::<Tombstone>(&keys::tombstones(pipeline)).await?;
-        let gone = stones.into_iter().filter(|(_, stone)| runs.contains(&stone.written.run));
+        let gone = stones.into_iter().filter(|(_, stone)| runs.contains(&*stone.written.run));
         self.commit_in_parts(gone.map(|(key, _)| Item::delete(key)).collect()).await
     }
 

@@ -13,6 +13,7 @@ use crate::record::{Fingerprint, Version};
 pub mod cloudflare;
 pub mod counted;
 pub mod etcd;
+pub mod failures;
 pub mod faulty;
 pub mod folder;
 pub mod limited;
@@ -69,6 +70,8 @@ pub struct Listed {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
+    /// Keys alone: a store that would have to read values for their versions leaves those empty.
+    Names,
     Keys,
     Values,
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::cloudflare::{self, Cloudflare, Namespace};
 use super::etcd::EtcdStore;
+use super::failures::Watched;
 use super::folder::Folder;
 use super::limited::Limited;
 use super::memory::Memory;
@@ -51,7 +52,13 @@ pub async fn open(spec: &StoreSpec, access: Access, clock: SharedClock) -> Resul
         Place::Tables(_) => Err(Error::new(Kind::Config, "tables are made after a recipe")
             .remedy_is("Tables can be written by a pipeline with `from = { rest = … }` only.")),
     };
-    opened.context(|| format!("store {}", spec.name))
+    watched(spec, opened)
+}
+
+/// With its failures counted, and named in errors.
+pub fn watched(spec: &StoreSpec, opened: Result<SharedStore>) -> Result<SharedStore> {
+    let watched = Watched::opened(&spec.name, opened).map(|store| Arc::new(store) as SharedStore);
+    watched.context(|| format!("store {}", spec.name))
 }
 
 /// Open the store of the state. In PostgreSQL it has a table of its own, and in etcd room for fingerprints.
@@ -61,7 +68,7 @@ pub async fn open_state(spec: &StoreSpec, access: Access, clock: SharedClock) ->
             let mut place = PostgresPlace::parse(url.expose())?;
             place.table.get_or_insert_with(|| crate::config::STATE_TABLE.to_owned());
             let store = PostgresStore::open(&place, password_of(spec)?, access).await;
-            store.map(|store| Arc::new(store) as SharedStore).context(|| format!("store {}", spec.name))
+            watched(spec, store.map(|store| Arc::new(store) as SharedStore))
         }
         Place::Etcd(_) => Ok(Arc::new(Stamped::new(open(spec, access, clock).await?))),
         _ => open(spec, access, clock).await,

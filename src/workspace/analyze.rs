@@ -45,7 +45,7 @@ pub(super) struct State {
     /// The page's counter when this was written: what was before a clear counts no more.
     generation: u64,
     #[serde(default, with = "instant::option", skip_serializing_if = "Option::is_none")]
-    analyzed: Option<Timestamp>,
+    pub analyzed: Option<Timestamp>,
     /// Policies that changed since, and are there.
     #[serde(default)]
     pub changed: BTreeSet<String>,

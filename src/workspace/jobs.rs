@@ -55,6 +55,20 @@ pub enum Task {
     },
 }
 
+impl Task {
+    /// The page it is about.
+    pub fn page(&self) -> Option<&str> {
+        match self {
+            Task::Policies { page }
+            | Task::Policy { page, .. }
+            | Task::Analyze { page }
+            | Task::Reanalyze { page }
+            | Task::Clear { page } => Some(page),
+            Task::Purge { .. } => None,
+        }
+    }
+}
+
 /// What a job is doing, by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -73,6 +87,25 @@ pub enum Activity {
     Analyzing,
 }
 
+impl Activity {
+    pub fn name(self) -> &'static str {
+        match self {
+            Activity::Submitting => "submitting",
+            Activity::Scheduling => "scheduling",
+            Activity::Locking => "locking",
+            Activity::Scanning => "scanning",
+            Activity::Fetching => "fetching",
+            Activity::Caching => "caching",
+            Activity::Purging => "purging",
+            Activity::Prompting => "prompting",
+            Activity::Uploading => "uploading",
+            Activity::Extracting => "extracting",
+            Activity::Translating => "translating",
+            Activity::Analyzing => "analyzing",
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Status {
@@ -87,7 +120,7 @@ impl Status {
     }
 
     pub fn of_error(error: &Error) -> Self {
-        Status::Error { code: code(error), text: format!("{error} {}", error.remedy()) }
+        Status::Error { code: code(error), text: format!("{error}. {}", error.remedy()) }
     }
 }
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 pub mod analyze;
 pub mod documents;
 pub mod extract;
+mod glance;
 mod instant;
 pub mod issues;
 pub mod jobs;
@@ -28,6 +29,7 @@ mod turns;
 
 pub use analyze::Analysis;
 pub use documents::Document;
+pub use glance::{Glance, Listing};
 pub use issues::{Issue, NewIssue, Passage, Reference, Severity};
 pub use jobs::{Activity, Job, Status, Task};
 pub use language::Language;

@@ -125,7 +125,7 @@ impl Workspace {
     }
 
     /// Every page there are keys of: one look per page, however many keys it has.
-    async fn pages_with_keys(&self) -> Result<Vec<String>> {
+    pub(super) async fn pages_with_keys(&self) -> Result<Vec<String>> {
         let mut pages: Vec<String> = Vec::new();
         let mut after: Option<String> = None;
         loop {

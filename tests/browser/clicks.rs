@@ -1,6 +1,7 @@
 //! What a person does, click by click.
 
 use super::driver::Browser;
+use super::looks::{EVERY_SCREEN, fit};
 use super::scene;
 use crate::cli::home::Home;
 use crate::server::rig::Serving;
@@ -69,6 +70,61 @@ async fn undo(browser: &Browser, home: &Home) {
     browser.sees("#told", "30 added").await;
     assert_eq!(home.keys("registry").len(), 40);
     browser.sees("#runs tbody tr:nth-child(2)", "undone").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_looks_at_runs_rejects_what_is_held_and_drops_what_was_given_up() {
+    let home = scene::set();
+    let serving = scene::serve(&home).await;
+    let browser = Browser::at(&serving.address).await;
+    look_at_runs(&browser).await;
+    drop_a_letter(&browser).await;
+    reject(&browser, &home).await;
+    assert_eq!(browser.complaints().await, Vec::<String>::new());
+}
+
+/// A run has a page: its counts, or what went wrong and what to do about it.
+async fn look_at_runs(browser: &Browser) {
+    browser.open("/pipelines/notices").await;
+    browser.click("#runs tbody tr:first-child a[href^='/runs/']").await;
+    browser.sees("h1", "Run").await;
+    browser.sees(".title", "failed").await;
+    browser.sees("#errors", "1 error").await;
+    browser.sees(".note.bad", "What to do:").await;
+    fit(browser, &[("run-failed", &path(browser).await)], &EVERY_SCREEN).await;
+    browser.click(".crumbs a[href='/pipelines/notices']").await;
+    browser.click("#runs tbody tr:last-child a[href^='/runs/']").await;
+    browser.sees(".facts", "Scanned").await;
+    browser.sees("main", "Undo").await;
+}
+
+async fn path(browser: &Browser) -> String {
+    browser.run("return location.pathname").await.as_str().unwrap().to_owned()
+}
+
+async fn drop_a_letter(browser: &Browser) {
+    browser.open("/queue").await;
+    let drop = "#dead button[data-post='/api/dead/drop']";
+    browser.click(drop).await;
+    browser.sees("#ask", "Drop 1 dead letter?").await;
+    browser.click("#ask [value=no]").await;
+    browser.sees("#dead", "regulation-35.md").await;
+    browser.click(drop).await;
+    browser.click("#ask [value=yes]").await;
+    browser.sees("#told", "Dropped.").await;
+    browser.sees("#dead", "Nothing was given up.").await;
+}
+
+async fn reject(browser: &Browser, home: &Home) {
+    browser.open("/pipelines/policies").await;
+    browser.click("#held button[data-post$='/reject']").await;
+    browser.sees("#ask", "Reject: do not delete 30 keys?").await;
+    browser.click("#ask [value=yes]").await;
+    browser.sees("#told", "reject").await;
+    let nothing_held = async || browser.text("#held").await.is_empty();
+    assert!(support::eventually(nothing_held).await, "{}", browser.text("body").await);
+    assert_eq!(home.keys("registry").len(), 40, "what was to be deleted is there");
+    assert!(home.run(&["held", "--json"]).json()["held"].as_array().unwrap().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -15,23 +15,32 @@ const PAGES: [(&str, &str); 9] = [
     ("queue", "/queue"),
 ];
 
+pub type Screen = (&'static str, u32, bool);
+const SCREENS: [Screen; 3] = [("light", 1280, false), ("dark", 1280, true), ("375", 375, false)];
+pub const EVERY_SCREEN: [Screen; 4] = [SCREENS[0], SCREENS[1], SCREENS[2], ("375-dark", 375, true)];
+
+/// Each page on each screen: nothing is wider than it, and the colours are the ones asked for.
+pub async fn fit(browser: &Browser, pages: &[(&str, &str)], screens: &[Screen]) {
+    for (name, path) in pages {
+        for (screen, width, dark) in screens {
+            browser.screen(*width, *dark).await;
+            browser.open(path).await;
+            let over = browser.run("return document.documentElement.scrollWidth - innerWidth").await;
+            assert!(over.as_i64().unwrap() <= 0, "{path} is {over} px too wide at {width} px");
+            let ground = browser.run("return getComputedStyle(document.body).backgroundColor").await;
+            assert_eq!(ground == "rgb(14, 18, 24)", *dark, "{path}: {ground}");
+            browser.picture(&format!("{name}-{screen}")).await;
+        }
+    }
+    browser.screen(1280, false).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_page_fits_small_screens_light_and_dark() {
     let home = scene::set();
     let serving = scene::serve(&home).await;
     let browser = Browser::at(&serving.address).await;
-    for (name, path) in PAGES {
-        for (screen, width, dark) in [("light", 1280, false), ("dark", 1280, true), ("375", 375, false)] {
-            browser.screen(width, dark).await;
-            browser.open(path).await;
-            let over = browser.run("return document.documentElement.scrollWidth - innerWidth").await;
-            assert!(over.as_i64().unwrap() <= 0, "{path} is {over} px too wide at {width} px");
-            let ground = browser.run("return getComputedStyle(document.body).backgroundColor").await;
-            assert_eq!(ground == "rgb(14, 18, 24)", dark, "{path}: {ground}");
-            browser.picture(&format!("{name}-{screen}")).await;
-        }
-    }
-    browser.screen(1280, false).await;
+    fit(&browser, &PAGES, &SCREENS).await;
     by_keyboard(&browser).await;
     assert_eq!(browser.complaints().await, Vec::<String>::new());
 }

@@ -4,4 +4,6 @@
 mod clicks;
 mod driver;
 mod looks;
+mod replicas;
 mod scene;
+mod workspaces;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use trueup::clock::{Clock as _, TestClock};
 use trueup::error::Kind;
 use trueup::store::counted::{Counted, Counts};
+use trueup::store::failures::{self, Watched};
 use trueup::store::faulty::{Faulty, Mishap, Odds, Verb};
 use trueup::store::limited::{Limited, Profile};
 use trueup::store::memory::Memory;
@@ -40,11 +41,23 @@ async fn every_wrapper_keeps_the_contract() {
     conforms(&Prefixed::new(Arc::new(Memory::new()), "no-slash")).await;
     conforms(&Counted::new(Arc::new(Memory::new()))).await;
     conforms(&Stamped::new(Arc::new(Memory::new()))).await;
+    conforms(&Watched::opened("contract", Ok(Arc::new(Memory::new()))).unwrap()).await;
     conforms(&Faulty::new(Arc::new(Memory::new()), clock())).await;
     conforms(&Limited::new(Arc::new(Memory::new()), profile, clock())).await;
     conforms(&Limited::new(Arc::new(Memory::new()), Profile::NONE, clock())).await;
     let faulty = Arc::new(Faulty::new(Arc::new(Memory::new()), clock()));
     conforms(&Prefixed::new(Arc::new(Limited::new(faulty, profile, clock())), "all at once/")).await;
+}
+
+#[tokio::test]
+async fn failures_are_counted_by_store_and_passed_on() {
+    let faulty = Arc::new(Faulty::new(Arc::new(Memory::new()), clock()));
+    faulty.at_verb(Verb::List, 1, Mishap::Reject);
+    let watched = Watched::opened("watched", Ok(faulty)).unwrap();
+    assert_eq!(failures::by_store()["watched"], 0);
+    assert!(watched.list(Query::keys("")).await.is_err());
+    put(&watched, "a", "1").await;
+    assert_eq!(failures::by_store()["watched"], 1);
 }
 
 #[tokio::test]

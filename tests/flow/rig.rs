@@ -99,7 +99,7 @@ impl Rig {
             journal: self.journal,
             then: self.then.clone(),
             baseline: None,
-            epilogue: None,
+            records: None,
             notifier: None,
         }
     }

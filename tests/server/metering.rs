@@ -16,6 +16,13 @@ fn operations() -> String {
 #[tokio::test]
 async fn every_metric_is_documented_and_every_documented_metric_is_there() {
     let home = Home::with_notes(3);
+    home.write(
+        "trueup.toml",
+        &format!(
+            "{}\n[replicas.far]\netcd = \"etcd://127.0.0.1:9/far/\"\npostgres = \"postgres://user@127.0.0.1:9/app\"\n",
+            crate::cli::home::FILES
+        ),
+    );
     home.write("broken/a.md", "x");
     let serving = Serving::of(&home).await;
     serving.post("/api/pipelines/notes/run", None).await.is(200);
@@ -29,17 +36,43 @@ async fn every_metric_is_documented_and_every_documented_metric_is_there() {
         .lines()
         .filter_map(|line| Some(line.strip_prefix("| `trueup_")?.split('`').next()?.to_owned()))
         .map(|name| format!("trueup_{name}"))
-        .filter(|name| !name.starts_with("trueup_replica_"))
         .collect();
     assert_eq!(shown, documented, "{text}");
     for line in [
         "trueup_runs_total{pipeline=\"notes\",status=\"ok\"} 1",
         "trueup_records_total{pipeline=\"notes\",outcome=\"added\"} 3",
         "trueup_queue_depth{pipeline=\"notes\"} 0",
+        "trueup_store_errors_total{store=\"registry\"} 0",
+        "trueup_replica_up{replica=\"far\"} 0",
         "# EOF",
     ] {
         assert!(text.contains(line), "no {line} in:\n{text}");
     }
+}
+
+#[tokio::test]
+async fn operations_of_a_store_that_fail_are_counted_by_store() {
+    let home = Home::new(
+        "[stores]\nfar = \"postgres://user@127.0.0.1:9/app\"\nnear = \"sqlite:.trueup/near.db\"\n\
+         [pipelines.far]\nfrom = { files = \"notes\" }\ninto = \"far\"\n\
+         [pipelines.near]\nfrom = { files = \"notes\" }\ninto = \"near\"\n",
+    );
+    home.write("notes/a.md", "a\n");
+    let serving = Serving::of(&home).await;
+    for pipeline in ["far", "near"] {
+        serving.post(&format!("/api/pipelines/{pipeline}/run"), None).await;
+    }
+    let text = serving.get("/metrics").await.is(200).text;
+    let of = |store: &str| -> u64 {
+        let line = format!("trueup_store_errors_total{{store=\"{store}\"}} ");
+        text.lines()
+            .find_map(|shown| shown.strip_prefix(&line))
+            .unwrap_or_else(|| panic!("{text}"))
+            .parse()
+            .unwrap()
+    };
+    assert!(of("far") >= 1, "{text}");
+    assert_eq!(of("near"), 0, "{text}");
 }
 
 #[tokio::test]
@@ -63,40 +96,4 @@ async fn a_line_of_the_log_is_a_json_object_with_pipeline_and_step() {
     let end = lines.iter().find(|line| line["message"] == "run ended").unwrap();
     assert_eq!((&end["added"], &end["status"]), (&Value::from(3), &Value::from("ok")), "{end}");
     assert!(end["timestamp"].as_str().unwrap().ends_with('Z') && end["level"] == "INFO");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_replica_has_figures_and_one_that_is_away_has_none_but_that() {
-    let (etcd, dsn) = (support::etcd().await.endpoints(), support::postgres().await.fresh_database());
-    let nowhere = format!("127.0.0.1:{}", support::leash::free_ports(1)[0]);
-    let home = Home::new(&format!(
-        "[replicas.here]\netcd = \"etcd://{etcd}/metering/\"\npostgres = \"{dsn}\"\n\
-         [replicas.away]\netcd = \"etcd://{nowhere}/away/\"\npostgres = \"{dsn}\"\n"
-    ));
-    home.run(&["replica", "init", "here"]).ends(0);
-    let serving = Serving::of(&home).await;
-    support::postgres::query(&dsn, "select etcd_set('/metering/' || n, 'v') from generate_series(1, 30) n");
-    let carried = "trueup_replica_changes_total{replica=\"here\",direction=\"to_etcd\"} 30";
-    let mut text = String::new();
-    let shown = support::eventually(async || {
-        text = serving.get("/metrics").await.is(200).text;
-        text.contains(carried)
-    });
-    assert!(shown.await, "no {carried} in:\n{text}");
-    for name in
-        operations().lines().filter_map(|line| line.strip_prefix("| `trueup_replica_")?.split('`').next())
-    {
-        assert!(text.contains(&format!("# TYPE trueup_replica_{name} ")), "no {name} in:\n{text}");
-    }
-    for line in ["trueup_replica_up{replica=\"here\"} 1", "trueup_replica_retries_total{replica=\"here\"} 0"]
-    {
-        assert!(text.contains(line), "no {line} in:\n{text}");
-    }
-    let about_away: Vec<&str> = text.lines().filter(|line| line.contains("replica=\"away\"")).collect();
-    assert_eq!(about_away, ["trueup_replica_up{replica=\"away\"} 0"]);
-    let rate = serving.get("/api/replicas/here").await.is(200).json()["rates"]["to_etcd"].as_f64().unwrap();
-    assert!(
-        rate > 0.0
-            && text.contains("trueup_replica_changes_per_second{replica=\"here\",direction=\"to_etcd\"} ")
-    );
 }

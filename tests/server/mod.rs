@@ -7,6 +7,7 @@ mod doors;
 mod metering;
 mod notices;
 mod pages;
+pub mod replicas;
 pub mod rig;
 mod signals;
 mod simulated;

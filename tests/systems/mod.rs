@@ -2,6 +2,6 @@
 
 mod archive;
 mod registry;
-mod replica;
+pub mod replica;
 mod tables;
-mod workspace;
+pub mod workspace;

@@ -21,7 +21,7 @@ mod pipelines;
 pub mod replicas;
 mod runs;
 pub mod stores;
-mod workspaces;
+pub mod workspaces;
 
 /// Who may ask for a route, and how long it may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,7 +82,7 @@ pub const fn act(
 }
 
 /// A look that makes trueup ask others, and remember what they said.
-const fn asking(
+pub const fn asking(
     path: &'static str,
     summary: &'static str,
     answers: &'static str,
@@ -193,6 +193,13 @@ pub const ROUTES: &[Route] = &[
     })
     .takes("Winner"),
     read("/api/workspaces", "The workspaces of the config", "Workspaces", || get(workspaces::all)),
+    read("/api/workspaces/{workspace}/pages", "Its pages, and what is kept of each", "Listing", || {
+        get(workspaces::pages)
+    })
+    .asks(&[
+        may("after", "string", "only pages after this one: the last of the answer before"),
+        may("limit", "integer", "at most this many (50)"),
+    ]),
     asking("/api/workspaces/{workspace}/pages/{page}/policies", "Its policies", "Policies", || {
         get(workspaces::policies)
     }),
@@ -200,6 +207,16 @@ pub const ROUTES: &[Route] = &[
         get(workspaces::policy)
     })
     .asks(&[may("language", "Language", "left out: as it was written")]),
+    Route {
+        status: 202,
+        ..act(
+            "/api/workspaces/{workspace}/pages/{page}/policies/{source}/translate",
+            "Have a policy translated, as a job",
+            "Job",
+            || post(workspaces::translate),
+        )
+    }
+    .takes("Translated"),
     read("/api/workspaces/{workspace}/pages/{page}/issues", "The issues of a page", "Issues", || {
         get(workspaces::issues)
     }),

@@ -39,7 +39,7 @@ pub struct Scheduled {
 }
 
 pub async fn all(State(house): State<Arc<House>>) -> Answer {
-    answer::ok(&overview::all(&house.config, &house.memory).await?)
+    answer::ok(&overview::all_knowing(&house.config, &house.memory, &house.ended).await?)
 }
 
 pub async fn one(State(house): State<Arc<House>>, Named(name): Named<String>) -> Answer {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Number, json};
 
 use crate::error::{Error, Result};
@@ -44,6 +44,21 @@ struct Annotated {
     text: String,
 }
 
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Translated {
+    language: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Which {
+    after: Option<String>,
+    limit: Option<usize>,
+}
+
+/// Pages of one answer, unless told otherwise.
+const LIMIT: usize = 50;
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PurgeAsked {
@@ -70,14 +85,14 @@ fn severity_of(number: &Number) -> Result<Severity, No> {
 }
 
 /// Ask a workspace; whoever asked may go away, the work goes on.
-async fn ask<T, F>(
+pub async fn ask<T, F>(
     house: &Arc<House>,
     name: String,
     work: impl FnOnce(Arc<Workspace>) -> F + Send + 'static,
 ) -> Result<T, No>
 where
     F: Future<Output = Result<T>>,
-    T: Serialize + Send + 'static,
+    T: Send + 'static,
 {
     let workspace = house.workspace(&name).await?;
     house.work(move || work(workspace)).await.map_err(refused)
@@ -107,6 +122,28 @@ pub async fn policy(
         .transpose()
         .map_err(refused)?;
     answer::ok(&ask(&house, name, async move |room| room.policy(&page, &source, language).await).await?)
+}
+
+pub async fn pages(
+    State(house): State<Arc<House>>,
+    Named(name): Named<String>,
+    Asked(which): Asked<Which>,
+) -> Answer {
+    let limit = answer::limit(which.limit, LIMIT, super::LIMIT_MAX)?;
+    answer::ok(&ask(&house, name, async move |room| room.listing(which.after.as_deref(), limit).await).await?)
+}
+
+/// A translation waits for a model, so it is a job.
+pub async fn translate(
+    State(house): State<Arc<House>>,
+    Named((name, page, source)): InIssue,
+    body: Bytes,
+) -> Answer {
+    let Translated { language } = answer::body(&body)?;
+    let language = Some(Language::named(&language).map_err(refused)?);
+    let task = Task::Policy { page, source, language };
+    let job = ask(&house, name, async move |room| room.submit(task).await).await?;
+    answer::with(StatusCode::ACCEPTED, &job)
 }
 
 pub async fn issues(State(house): State<Arc<House>>, Named((name, page)): InPage) -> Answer {

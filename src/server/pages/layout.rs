@@ -27,14 +27,16 @@ pub enum At {
     Overview,
     Stores,
     Queue,
+    Workspaces,
     Why,
     Elsewhere,
 }
 
-const NAVIGATION: [(At, &str, &str); 4] = [
+const NAVIGATION: [(At, &str, &str); 5] = [
     (At::Overview, "/", "Overview"),
     (At::Stores, "/stores", "Stores"),
     (At::Queue, "/queue", "Queue"),
+    (At::Workspaces, "/workspaces", "Workspaces"),
     (At::Why, "/why", "Why"),
 ];
 

@@ -10,7 +10,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 
-use super::api::{Route, act, read};
+use super::api::{Route, act, asking, read};
 
 mod chart;
 mod health;
@@ -25,6 +25,9 @@ mod run;
 mod stores;
 mod why;
 mod words;
+mod workspace;
+
+pub use overview::Board;
 
 type Shared = Arc<super::House>;
 
@@ -45,6 +48,20 @@ pub const PAGES: &[Route] = &[
     read("/why", "The story of a key", "Page", || get(why::show)),
     read("/queue", "Follow-up work and dead letters", "Page", || get(queue::show)),
     read("/replicas/{name}", "One replica", "Page", || get(replica::show)),
+    read("/workspaces", "The workspaces of the config", "Page", || get(workspace::all)),
+    read("/workspaces/{workspace}", "The pages of a workspace", "Page", || get(workspace::one)),
+    read("/workspaces/{workspace}/jobs", "Its jobs, as part of a page", "Page", || {
+        get(workspace::jobs::show)
+    }),
+    asking("/workspaces/{workspace}/pages/{page}", "Policies, issues and jobs of a page", "Page", || {
+        get(workspace::page::show)
+    }),
+    asking("/workspaces/{workspace}/pages/{page}/agreement", "The text of a page", "Page", || {
+        get(workspace::document::agreement)
+    }),
+    asking("/workspaces/{workspace}/pages/{page}/policies/{source}", "A policy, translated", "Page", || {
+        get(workspace::document::policy)
+    }),
     read("/login", "Show the token", "Page", || get(login::show).post(login::enter)).open(),
     act("/logout", "Forget the session", "Page", || post(login::leave)),
     read("/assets/style.css", "", "Asset", || get(style)).open(),

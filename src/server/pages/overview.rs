@@ -13,7 +13,8 @@ use serde::Deserialize;
 use super::health::{self, Beside, CLASSES, Class, Mark};
 use super::layout::{At, Leaf};
 use super::words::{grouped, many, part, time};
-use super::{Shared, pipeline};
+use super::{Shared, pipeline, workspace};
+use crate::error::Result;
 use crate::operations::follow::{self, Depth};
 use crate::schedule::overview::{self, One};
 use crate::server::House;
@@ -27,6 +28,15 @@ pub struct Which {
     /// Only pipelines of this class.
     show: Option<String>,
     page: Option<usize>,
+}
+
+/// What the overview shows, whichever part of it: taken for all who ask within a moment.
+pub struct Board {
+    /// The gravest first.
+    rows: Vec<Row>,
+    tally: BTreeMap<Class, u64>,
+    queue: Depth,
+    dead: Depth,
 }
 
 /// One line of the overview.
@@ -48,9 +58,32 @@ impl Row {
 
 pub async fn show(State(house): State<Shared>, Asked(which): Asked<Which>) -> Result<Response, No> {
     let now = house.clock.now();
+    let board = house.sight.look(|| look(&house)).await?;
+    let Board { rows, tally, queue, dead } = &*board;
+    let total = rows.len();
+    let shown = CLASSES.into_iter().find(|class| Some(class.name()) == which.show.as_deref());
+    let rows: Vec<&Row> = rows.iter().filter(|row| shown.is_none_or(|class| row.is(class))).collect();
+    let page = which.page.unwrap_or(1).clamp(1, rows.len().div_ceil(ROWS).max(1));
+    let body = html! {
+        div #overview.board data-fresh {
+            div.head { h1 { "Overview" } p.muted { (verdict(tally, total)) } }
+            @if total == 0 && house.config.replicas.is_empty() && house.config.workspaces.is_empty() { (nothing(&house)) } @else {
+                (tiles(tally, shown, queue, dead))
+                @if total > 0 { (table(&house, &rows, page, shown, now)) }
+            }
+        }
+        (replicas(&house))
+        (workspace::hint(house.config.workspaces.keys()))
+    };
+    let leaf = Leaf { title: "Overview", at: At::Overview, pipeline: None, live: true, body };
+    Ok(leaf.show(&house))
+}
+
+async fn look(house: &House) -> Result<Board> {
     let queue = follow::depth_of_queue(&house.memory.state).await?;
     let dead = follow::depth_of_dead(&house.memory.state).await?;
-    let mut rows = rows(&house, &dead).await?;
+    let mut rows = rows(house, &dead).await?;
+    rows.sort_by(|a, b| a.class().cmp(&b.class()).then_with(|| a.one.pipeline.cmp(&b.one.pipeline)));
     let mut tally: BTreeMap<Class, u64> = BTreeMap::new();
     for row in &rows {
         // One that is failing and holds something is in both counts.
@@ -58,28 +91,12 @@ pub async fn show(State(house): State<Shared>, Asked(which): Asked<Which>) -> Re
             *tally.entry(class).or_default() += 1;
         }
     }
-    let total = rows.len();
-    let shown = CLASSES.into_iter().find(|class| Some(class.name()) == which.show.as_deref());
-    rows.retain(|row| shown.is_none_or(|class| row.is(class)));
-    rows.sort_by(|a, b| a.class().cmp(&b.class()).then_with(|| a.one.pipeline.cmp(&b.one.pipeline)));
-    let page = which.page.unwrap_or(1).clamp(1, rows.len().div_ceil(ROWS).max(1));
-    let body = html! {
-        div #overview.board data-fresh {
-            div.head { h1 { "Overview" } p.muted { (verdict(&tally, total)) } }
-            @if total == 0 && house.config.replicas.is_empty() { (nothing(&house)) } @else {
-                (tiles(&tally, shown, &queue, &dead))
-                @if total > 0 { (table(&house, &rows, page, shown, now)) }
-            }
-        }
-        (replicas(&house))
-    };
-    let leaf = Leaf { title: "Overview", at: At::Overview, pipeline: None, live: true, body };
-    Ok(leaf.show(&house))
+    Ok(Board { rows, tally, queue, dead })
 }
 
-async fn rows(house: &House, dead: &Depth) -> Result<Vec<Row>, No> {
+async fn rows(house: &House, dead: &Depth) -> Result<Vec<Row>> {
     let troubles = house.troubles();
-    let all = overview::all(&house.config, &house.memory).await?.pipelines;
+    let all = overview::all_knowing(&house.config, &house.memory, &house.ended).await?.pipelines;
     let row = |one: One| {
         let trouble = troubles.get(&one.pipeline).map(|trouble| trouble.fault.message.clone());
         let beside = Beside { not_started: trouble.is_some(), dead: dead.of(&one.pipeline) };
@@ -134,7 +151,7 @@ fn tiles(tally: &BTreeMap<Class, u64>, shown: Option<Class>, queue: &Depth, dead
     }
 }
 
-fn table(house: &House, rows: &[Row], page: usize, shown: Option<Class>, now: Timestamp) -> Markup {
+fn table(house: &House, rows: &[&Row], page: usize, shown: Option<Class>, now: Timestamp) -> Markup {
     let from = (page - 1) * ROWS;
     html! {
         section.card aria-labelledby="pipelines" {

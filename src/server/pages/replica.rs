@@ -77,7 +77,7 @@ fn conflicts(name: &str, all: &[Conflict], now: jiff::Timestamp) -> Markup {
     html! {
         section.card aria-labelledby="conflicts-title" {
             header { h2 #conflicts-title { "Conflicts" } }
-            @if all.is_empty() { p.empty { "Both sides never disagreed." } } @else {
+            @if all.is_empty() { p.empty { "No conflicts." } } @else {
                 table.cards {
                     thead { tr { th { "Key" } th { "PostgreSQL wanted" } th { "State" } th { "When" } th {} } }
                     tbody { @for conflict in all.iter().take(ROWS) { (line(name, conflict, now)) } }

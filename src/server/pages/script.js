@@ -100,6 +100,30 @@
     if (event.target.closest("[data-close]")) $(event.target.closest("[data-close]").dataset.close).replaceChildren();
   });
 
+  // ---- forms: their fields as JSON, sent as a button's request is ----
+  document.addEventListener("submit", async (event) => {
+    const form = event.target.closest("form[data-post]");
+    if (!form) return;
+    event.preventDefault();
+    const sent = {};
+    for (const field of form.elements) {
+      if (field.name) sent[field.name] = "number" in field.dataset ? Number(field.value) : field.value;
+    }
+    const button = $("button", form);
+    button.disabled = true;
+    try {
+      outcome(await post(form.dataset.post, JSON.stringify(sent)), form.dataset.done);
+      form.reset();
+      const around = form.closest("details");
+      if (around) { around.open = false; $("summary", around).focus(); }
+      await refresh();
+    } catch (error) {
+      tell(error.message, "bad");
+    } finally {
+      button.disabled = false;
+    }
+  });
+
   // ---- the page as it is now: the server draws it anew, and only what differs is exchanged ----
   let late = false;
   async function refresh() {
@@ -110,11 +134,16 @@
     document.querySelectorAll("[data-fresh]").forEach((old) => {
       const now = fresh.getElementById(old.id);
       if (!now || now.innerHTML === old.innerHTML) return;
+      // What somebody is writing is not taken from under their hands.
+      const typed = [...old.querySelectorAll("textarea")].filter((one) => one.value !== one.defaultValue);
       const held = document.activeElement;
+      const at = old.contains(held) && held.id;
       const mark = old.contains(held) && held.dataset.post;
       const open = [...old.querySelectorAll("details[open]")].map((one) => one.id);
       old.replaceChildren(...now.childNodes);
       open.filter(Boolean).forEach((id) => { const one = document.getElementById(id); if (one) one.open = true; });
+      typed.forEach((was) => { const one = document.getElementById(was.id); if (one) one.value = was.value; });
+      if (at) document.getElementById(at)?.focus();
       if (mark) { const same = old.querySelector(`[data-post="${CSS.escape(mark)}"]`); (same || $("main")).focus(); }
     });
     times();
@@ -155,6 +184,23 @@
     events.onopen = () => { mark.textContent = "live"; };
     events.onerror = () => { mark.textContent = "reconnecting …"; };
   }
+
+  // ---- jobs: asked about while any is under way; then the page shows what came of them ----
+  const FOLLOW = 1000;
+  setInterval(async () => {
+    const place = $("[data-poll]");
+    if (!place || !$("[data-busy]", place) || place.dataset.asking) return;
+    place.dataset.asking = "yes";
+    try {
+      const answer = await fetch(place.dataset.poll, { credentials: "same-origin", headers: { accept: "text/html" } });
+      if (!answer.ok) return;
+      place.innerHTML = await answer.text();
+      times();
+      if (!$("[data-busy]", place)) await refresh();
+    } catch { /* the next round asks again */ } finally {
+      delete place.dataset.asking;
+    }
+  }, FOLLOW);
 
   // ---- times ----
   function ago(ms) {

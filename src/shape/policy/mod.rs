@@ -86,11 +86,15 @@ impl Policy {
             };
             let one = Waiting { key: row.key.clone(), fields, until: row.until.clone() };
             if let Some(name) = row.key.strip_prefix(PREFIX) {
-                waiting.insert(name.to_owned(), one.clone());
+                waiting.insert(folded(name), one.clone());
             }
-            waiting.insert(title, one);
+            waiting.insert(folded(&title), one);
         }
         Policy { waiting }
+    }
+
+    fn waits_for(&self, name: &str) -> Option<&Waiting> {
+        if self.waiting.is_empty() { None } else { self.waiting.get(&folded(name)) }
     }
 
     fn row(&self, input: &Input<'_>, title: String, sha: String) -> Result<Output> {
@@ -101,7 +105,7 @@ impl Policy {
             until = carry.until.filter(|_| !fields.is_empty());
         }
         let mut retire = Vec::new();
-        let matches = [self.waiting.get(input.identity), self.waiting.get(&title)];
+        let matches = [self.waits_for(input.identity), self.waits_for(&title)];
         for waiting in matches.into_iter().flatten() {
             fields = fields.or(&waiting.fields);
             until = until.or_else(|| Some(waiting.until.clone()));
@@ -122,6 +126,11 @@ impl Policy {
         output.retire = retire;
         Ok(output)
     }
+}
+
+/// Names and titles are compared as people read them.
+fn folded(name: &str) -> String {
+    name.trim().nfc().collect()
 }
 
 fn output(row: &PolicyEntry, until: Option<String>) -> Result<Output> {
@@ -322,8 +331,8 @@ impl Shape for Policy {
     }
 
     fn awaited(&self, identity: &str, carry: Option<&serde_json::Value>) -> bool {
-        let by_title = || Carry::of(carry).is_some_and(|carry| self.waiting.contains_key(&carry.title));
-        self.waiting.contains_key(identity) || by_title()
+        let by_title = || Carry::of(carry).is_some_and(|carry| self.waits_for(&carry.title).is_some());
+        self.waits_for(identity).is_some() || by_title()
     }
 
     fn reconcile(&self, output: Output, stored: &[u8], prior: Option<&Prior>, now: Timestamp) -> Reconciled {
@@ -338,7 +347,8 @@ impl Shape for Policy {
         };
         // What we know ourselves comes first; rows met for the first time bring their fields along.
         let first_met = prior.is_none();
-        let fields = if first_met { ours.fields.clone().or(&fields) } else { ours.fields.clone() };
+        let carried = first_met || theirs.is_none();
+        let fields = if carried { ours.fields.clone().or(&fields) } else { ours.fields.clone() };
         let until = carry.and_then(|carry| carry.until).unwrap_or_else(|| rfc3339_ms(deadline(now)));
         let archived = theirs.as_ref().is_some_and(|row| row.status == Status::Archived);
         let same = theirs.is_some_and(|row| row.says_the_same(&ours) && row.fields == fields);

@@ -176,9 +176,14 @@ fn listed(key: String, value: Bytes, what: What) -> Listed {
 
 /// What a line of the listing says by itself; `None` = the value must be read.
 fn told(line: &Line, what: What, abridged: bool) -> Option<Listed> {
-    let version = Version(line.metadata.as_ref().and_then(metadata::version_in)?);
+    let version = line.metadata.as_ref().and_then(metadata::version_in);
+    if what == What::Names {
+        let version = Version(version.unwrap_or_default());
+        return Some(Listed { key: line.name.clone(), version, fingerprint: None, value: None });
+    }
+    let version = Version(version?);
     let value = match (what, abridged) {
-        (What::Keys, _) => None,
+        (What::Names | What::Keys, _) => None,
         (What::Values, true) => Some(metadata::summary_in(line.metadata.as_ref()?)?),
         (What::Values, false) => return None,
     };

@@ -216,7 +216,7 @@ impl Walk {
 /// A file as a line; `None` if it is gone by now or no file at all.
 fn line(key: String, path: &Path, what: What) -> Result<Option<Listed>> {
     let Some(facts) = look(path)? else { return Ok(None) };
-    if what == What::Keys {
+    if what != What::Values {
         return Ok(Some(Listed { key, version: version_of(&facts), fingerprint: None, value: None }));
     }
     if facts.len() > super::CAPS.value_max {

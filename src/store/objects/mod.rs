@@ -167,7 +167,7 @@ impl Store for Objects {
             Ok(Listed { key, version, fingerprint: None, value: None })
         };
         let items: Vec<Listed> = found.into_iter().map(line).collect::<Result<_>>()?;
-        if query.what == What::Keys {
+        if query.what != What::Values {
             return Ok(Page { items, more });
         }
         let filled = stream::iter(items).map(|line| self.with_value(line)).buffered(REQUESTS_AT_ONCE);

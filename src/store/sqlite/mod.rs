@@ -33,7 +33,7 @@ pub(super) const CAPS: Caps = Caps {
     create: true,
     cas: true,
     // One transaction of this many small rows stays within a few megabytes of log and a fraction of a second.
-    atomic_max: 50_000,
+    atomic_max: 60_000,
     strong_read: true,
     cheap_list: true,
     keeps_fingerprint: true,

@@ -200,7 +200,7 @@ fn line(sql: &Sql, table: &Table, span: &Span, row: &Row) -> Listed {
     let key = format!("{}/{}", table.name, row.get::<_, &str>(0));
     let (row_id, checksum, seen_ms) = (row.get(1), row.get::<_, &str>(2), row.get(3));
     match span.what {
-        What::Keys => Listed {
+        What::Names | What::Keys => Listed {
             key,
             version: version(row_id, seen_ms, checksum),
             fingerprint: Fingerprint::parse(checksum),

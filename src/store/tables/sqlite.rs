@@ -250,7 +250,7 @@ fn list(connection: &Connection, sql: &Sql, table: &Table, span: &Span) -> rusql
         let key = format!("{}/{id}", table.name);
         let (row_id, checksum, seen_at) = (row.get(1)?, row.get_ref(2)?.as_str()?, row.get_ref(3)?.as_str()?);
         lines.push(match span.what {
-            What::Keys => Listed {
+            What::Names | What::Keys => Listed {
                 key,
                 version: version(row_id, pen::ms(seen_at), checksum),
                 fingerprint: Fingerprint::parse(checksum),

@@ -76,13 +76,7 @@ impl Folder {
     }
 
     fn neighbours(&self) -> String {
-        let names = fs::read_dir(&self.root).into_iter().flatten().flatten();
-        let mut names: Vec<String> = names
-            .filter(|entry| entry.path().is_dir())
-            .map(|entry| entry.file_name().to_string_lossy().into_owned())
-            .filter(|name| !name.starts_with('.'))
-            .collect();
-        names.sort();
+        let mut names = fs::read_dir(&self.root).map(page_names).unwrap_or_default();
         if names.is_empty() {
             return format!("Make a sub-folder of {} for it.", self.root.display());
         }
@@ -137,6 +131,18 @@ impl Folder {
         }
         Ok((page.to_owned(), None))
     }
+}
+
+/// Sub-folders, in order; those that are hidden are no pages.
+fn page_names(entries: fs::ReadDir) -> Vec<String> {
+    let mut names: Vec<String> = entries
+        .flatten()
+        .filter(|entry| entry.path().is_dir())
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .filter(|name| !name.starts_with('.'))
+        .collect();
+    names.sort();
+    names
 }
 
 /// A file name as an id: what keys cannot hold becomes `_`, and a name that is taken gets a number.
@@ -199,6 +205,14 @@ impl Pages for Folder {
     /// File times are the machine's.
     fn now(&self, clock: &dyn Clock) -> Timestamp {
         clock.machine_now()
+    }
+
+    async fn names(&self) -> Result<Vec<String>> {
+        self.blocking(|folder| {
+            let entries = fs::read_dir(&folder.root).map_err(|error| folder.rootless(error))?;
+            Ok(page_names(entries))
+        })
+        .await
     }
 
     async fn exists(&self, page: &str) -> Existence {

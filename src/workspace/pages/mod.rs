@@ -65,6 +65,11 @@ pub trait Pages: Send + Sync {
     /// Now, by the clock that gives attachments their times.
     fn now(&self, clock: &dyn Clock) -> Timestamp;
 
+    /// Pages it can name by itself. None where there are too many to be listed: those are asked for by id.
+    async fn names(&self) -> Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+
     async fn exists(&self, page: &str) -> Existence;
 
     /// Every attachment, by source id. A listing that breaks off is an error.

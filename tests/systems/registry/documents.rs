@@ -74,3 +74,17 @@ async fn scenario_18_of_two_files_with_one_name_the_smaller_path_wins_on_every_r
     desk.ran([0, 1, 0, 0]).await;
     assert_eq!(desk.policy("학칙").await["title"], "B");
 }
+
+#[tokio::test]
+async fn a_folder_of_documents_is_a_registry_too() {
+    let mut desk = Desk::new();
+    let at = desk.folder.path().join("policies");
+    std::fs::create_dir_all(at.join("below")).unwrap();
+    std::fs::write(at.join("one.md"), "# One\n").unwrap();
+    std::fs::write(at.join("below/two.md"), "# Two\n").unwrap();
+    desk.from = format!("{{ files = \"{}\" }}", at.display());
+    desk.ran([2, 0, 0, 0]).await;
+    desk.ran([0, 0, 0, 2]).await;
+    let run = desk.last_run().await;
+    assert_eq!((&run["totalProcessed"], &run["status"]), (&2.into(), &"success".into()));
+}

@@ -2,16 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use async_trait::async_trait;
-use trueup::error::{Error, Kind, Result};
+use trueup::error::Kind;
 use trueup::pipeline::{Ask, Pipeline};
 use trueup::state::Status;
+use trueup::store::Access;
 use trueup::store::faulty::{Faulty, Mishap, Verb};
-use trueup::store::{Access, Caps, Item, Mode, Outcome, Page, Query, SharedStore, Store, Stored};
 
 use super::desk::{Desk, did, policy};
+use super::picky::Picky;
 use crate::support::github::{Trouble, sha};
 
 fn broken(numbers: std::ops::Range<usize>) -> Trouble {
@@ -125,61 +124,18 @@ async fn scenario_13_two_timeouts_then_success() {
     assert!(desk.clock.slept_ms() >= 3_000, "one second, then two");
 }
 
-/// A store that refuses some keys.
-struct Picky {
-    inner: SharedStore,
-    refused: [&'static str; 2],
-    on: AtomicBool,
-}
-
-#[async_trait]
-impl Store for Picky {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn caps(&self) -> Caps {
-        self.inner.caps()
-    }
-
-    async fn get(&self, keys: &[&str]) -> Result<Vec<Option<Stored>>> {
-        self.inner.get(keys).await
-    }
-
-    async fn list(&self, query: Query<'_>) -> Result<Page> {
-        self.inner.list(query).await
-    }
-
-    async fn write(&self, items: Vec<Item>, mode: Mode) -> Result<Vec<Result<Outcome>>> {
-        let mut outcomes = Vec::new();
-        for item in items {
-            if self.on.load(Ordering::SeqCst) && self.refused.contains(&item.key.as_str()) {
-                outcomes.push(Err(Error::new(Kind::Unavailable, "not now")));
-            } else {
-                outcomes.extend(self.inner.write(vec![item], mode).await?);
-            }
-        }
-        Ok(outcomes)
-    }
-}
-
 #[tokio::test]
 async fn scenario_20_two_keys_that_cannot_be_written_are_named_and_written_next_time() {
     let mut desk = Desk::with_policies(120);
     desk.more = "batch = 50\n".into();
-    let line = desk.line(Access::Write).await;
-    let picky = Arc::new(Picky {
-        inner: line.store.clone(),
-        refused: ["policy:p61", "policy:p77"],
-        on: AtomicBool::new(true),
-    });
-    let line = Pipeline { store: picky.clone(), ..line };
+    let (line, picky) = Picky::at(&desk, true).await;
+    picky.refuse(|key| ["policy:p61", "policy:p77"].contains(&key));
     let report = line.run(&Ask::plain("test")).await.unwrap();
     assert_eq!((report.writes, report.counts.failed, report.status), (118, 2, Status::Partial));
     let mut named: Vec<_> = report.errors.iter().filter_map(|fault| fault.key.clone()).collect();
     named.sort();
     assert_eq!(named, ["policy:p61", "policy:p77"]);
-    picky.on.store(false, Ordering::SeqCst);
+    picky.refuse(|_| false);
     let report = line.run(&Ask::plain("test")).await.unwrap();
     assert_eq!((report.writes, did(&report)), (2, [2, 0, 0, 118]));
     assert_eq!(desk.last_commit().await, Some(desk.hub.head()));
@@ -218,6 +174,20 @@ async fn scenario_21_a_run_cut_off_between_batches_is_made_good() {
                 .filter(|(key, _)| key.starts_with("policy:"))
                 .all(|(key, value)| expected[key] == *value)
         );
+    }
+}
+
+#[tokio::test]
+async fn the_size_of_the_snapshot_is_that_of_the_last_complete_listing() {
+    let desk = Desk::with_policies(40);
+    desk.ran([40, 0, 0, 0]).await;
+    for number in 0..30 {
+        desk.hub.remove(&format!("policies/p{number:02}.md"));
+    }
+    for run in 1..=2 {
+        let held = desk.run().await;
+        assert_eq!(held.counts.held_by.delete, 30, "run {run}");
+        assert_eq!(desk.last_run().await["totalProcessed"], 10, "run {run}: what is held is not in the tree");
     }
 }
 

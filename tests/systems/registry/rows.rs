@@ -7,6 +7,7 @@ use trueup::pipeline::Ask;
 use trueup::store::Access;
 
 use super::desk::{Desk, did, policy};
+use crate::support::cloudflare::Kv;
 use crate::support::github::sha;
 
 fn theirs(number: usize) -> serde_json::Value {
@@ -114,4 +115,56 @@ async fn a_row_of_each_layout_for_one_policy_becomes_one() {
     assert_eq!((did(&report), desk.hub.asked()[2], report.exit_code()), ([1, 1, 0, 0], 1, 0), "{report:#?}");
     assert_eq!(desk.policy("p00").await["fileNo"], 7);
     assert_eq!(desk.names().await, ["p00", "p01"]);
+}
+
+/// A row of the first layout appears after the first contact: a plain run on an unchanged commit moves its fields.
+async fn appears_later(desk: &Desk) {
+    desk.ran([3, 0, 0, 0]).await;
+    desk.intrude("policy:Policy 0", &json!({"title": "Policy 0", "fileNo": 7})).await;
+    desk.intrude("policy:unknown", &json!({"title": "Unknown", "fileNo": 8})).await;
+    let preview = desk.line(Access::Read).await.preview(&Ask::plain("plan")).await.unwrap();
+    assert_eq!(preview.update.len(), 1, "a plan shows it, too: {preview:#?}");
+    desk.hub.asked();
+    let report = desk.ran([0, 1, 0, 2]).await;
+    assert_eq!((report.counts.scanned, desk.hub.asked()[2]), (3, 0), "no blob is needed: {report:#?}");
+    assert_eq!(desk.policy("p00").await["fileNo"], 7);
+    assert_eq!(
+        desk.names().await,
+        ["p00", "p01", "p02", "unknown"],
+        "the matched row is gone, the other waits"
+    );
+    desk.hub.asked();
+    desk.ran([0, 0, 0, 3]).await;
+    assert_eq!(desk.hub.asked(), [1, 0, 0], "known rows cost nothing");
+    desk.clock.advance(Duration::from_secs(91 * 24 * 3600));
+    let report = desk.run().await;
+    assert_eq!((report.counts.deleted, report.exit_code()), (1, 0), "{report:#?}");
+    assert_eq!(desk.names().await, ["p00", "p01", "p02"]);
+}
+
+#[tokio::test]
+async fn scenario_19_a_row_of_the_first_layout_that_appears_later_is_met_by_a_plain_run() {
+    appears_later(&Desk::with_policies(3)).await;
+}
+
+#[tokio::test]
+async fn scenario_19_on_cloudflare_rows_that_appear_later_are_met_by_listing_keys() {
+    let mut desk = Desk::with_policies(3);
+    let kv = Kv::start(Some(desk.clock.clone()));
+    desk.into = kv.config(&desk.folder.path().join("cf-token"));
+    appears_later(&desk).await;
+    desk.ran([0, 0, 0, 3]).await;
+    kv.server.forget();
+    desk.ran([0, 0, 0, 3]).await;
+    assert_eq!(kv.server.count("/values/"), 0, "of known keys no value is read");
+}
+
+#[tokio::test]
+async fn scenario_19_titles_are_matched_as_people_read_them() {
+    let desk = Desk::new();
+    desk.hub.put("café.md", "# Règles du café\n");
+    // Decomposed, with a space too many.
+    desk.intrude("policy:x", &json!({"title": "Re\u{300}gles du cafe\u{301} ", "fileNo": 9})).await;
+    desk.run().await;
+    assert_eq!((desk.policy("café").await["fileNo"].clone(), desk.names().await.len()), (json!(9), 1));
 }

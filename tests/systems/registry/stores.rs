@@ -1,6 +1,8 @@
 //! The same registry on every store it is for.
 
-use std::process::Command;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use trueup::state::Status;
@@ -69,19 +71,47 @@ async fn the_registry_holds_on_cloudflare() {
     assert_eq!(kv.offences(), Vec::<String>::new());
 }
 
+/// A bare repository of so many policies, made without a working tree.
+fn large_repository(at: &Path, count: usize) {
+    let git = |args: &[&str]| {
+        let mut command = Command::new("git");
+        command.arg("-C").arg(at).args(args).stdout(Stdio::null());
+        command
+    };
+    std::fs::create_dir(at).unwrap();
+    assert!(git(&["init", "--quiet", "--bare", "--initial-branch=main"]).status().unwrap().success());
+    let mut import = git(&["fast-import", "--quiet"]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut said = String::from("commit refs/heads/main\ncommitter n <e@example.org> 0 +0000\ndata 1\nx\n");
+    for number in 0..count {
+        let text = super::desk::policy(number);
+        said.push_str(&format!("M 644 inline policies/p{number:05}.md\ndata {}\n{text}\n", text.len()));
+    }
+    import.stdin.take().unwrap().write_all(said.as_bytes()).unwrap();
+    assert!(import.wait().unwrap().success());
+}
+
 #[tokio::test]
-async fn on_cloudflare_a_first_sync_is_bulk_requests_and_a_lost_state_is_rebuilt_by_listing() {
-    let mut desk = Desk::with_policies(2_500);
-    let kv = Kv::start(Some(desk.clock.clone()));
+async fn on_cloudflare_ten_thousand_policies_are_two_bulk_requests_and_a_lost_state_is_rebuilt_by_listing() {
+    let mut desk = Desk::new();
+    let (kv, at) = (Kv::start(Some(desk.clock.clone())), desk.folder.path().join("repository"));
+    large_repository(&at, 10_000);
+    desk.from = format!("{{ git = \"{}\" }}", at.display());
     desk.into = kv.config(&desk.folder.path().join("cf-token"));
-    desk.ran([2_500, 0, 0, 0]).await;
-    assert_eq!(kv.bulk_writes(), [2_500, 2_500, 2], "policies, queue, metadata");
+    desk.ran([10_000, 0, 0, 0]).await;
+    assert_eq!(kv.bulk_writes(), [10_000, 10_000, 2], "policies with their queue entries, then the metadata");
     for end in ["state.db", "state.db-wal", "state.db-shm"] {
         drop(std::fs::remove_file(desk.folder.path().join(end)));
     }
     kv.server.forget();
-    desk.ran([0, 0, 0, 2_500]).await;
-    assert_eq!(kv.server.count("/values/policy"), 0, "keys and their metadata say it all");
+    desk.clock.advance(Duration::from_secs(24 * 3600));
+    let report = desk.ran([0, 0, 0, 10_000]).await;
+    assert_eq!(
+        (report.writes, kv.server.count("/values/policy")),
+        (0, 0),
+        "keys and their metadata say it all"
+    );
+    assert_eq!(kv.server.count("prefix=policy"), 10, "a thousand keys each");
+    assert_eq!(kv.offences(), Vec::<String>::new());
 }
 
 #[tokio::test]

@@ -6,7 +6,8 @@ use super::Stage;
 use crate::support::eventually;
 
 /// A key both know at revision `r`, changed in etcd while the replica is down.
-async fn moved_meanwhile(stage: &Stage) -> i64 {
+/// Both sides changed a key while nobody looked; the revision etcd has it at.
+pub async fn moved_meanwhile(stage: &Stage) -> i64 {
     stage.put("a", "common").await;
     let running = stage.start();
     stage.sql_becomes("select count(*) from etcd", "1").await;

@@ -1,6 +1,6 @@
 //! The replica on a real etcd and a real PostgreSQL. Scenarios carry their number in the name.
 
-mod conflicts;
+pub mod conflicts;
 mod from_etcd;
 mod hosts;
 mod limits;

@@ -10,7 +10,7 @@ mod issues;
 mod jobs;
 mod keys;
 mod limits;
-mod model;
+pub mod model;
 mod papers;
 mod purging;
 mod stale;

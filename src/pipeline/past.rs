@@ -1,0 +1,98 @@
+//! What a pass must know of the passes before it: what people decided, what is held, parked or failing.
+
+use std::collections::{HashMap, HashSet};
+
+use super::failing::Failing;
+use super::parked::Parked;
+use super::plan::Step;
+use super::stock::Informed;
+use super::{Ask, Pipeline};
+use crate::error::Result;
+use crate::state::held::{Decision, HeldItem, Verdict};
+use crate::state::journal::Change;
+use crate::state::keys;
+
+/// What people said earlier, and what the last pass held.
+pub struct Past {
+    pub decisions: HashMap<String, Decision>,
+    /// What an `approve` in progress has released.
+    pub approved: HashMap<String, HeldItem>,
+    /// Held by the last pass; what was not read again stays held.
+    pub held: Vec<HeldItem>,
+    held_identities: HashSet<String>,
+    pub held_updates: HashSet<String>,
+    /// Items present but unusable, by entry id.
+    pub parked: HashMap<String, Parked>,
+    pub parked_identities: HashSet<String>,
+    /// Changes the store refused in earlier runs, by identity.
+    pub failing: HashMap<String, Failing>,
+    /// Keys of an older layout whose time is over.
+    pub expired: Vec<String>,
+    /// Keys of an older layout that are known, expired or not.
+    pub older: HashSet<String>,
+}
+
+impl Past {
+    pub fn holds(&self, identity: &str) -> bool {
+        !self.held_identities.is_empty() && self.held_identities.contains(identity)
+    }
+
+    /// The store refused this very change so often that it is not tried again.
+    pub fn gave_up(&self, step: &Step) -> Option<&Failing> {
+        self.failing.get(&step.identity).filter(|failing| failing.given_up && failing.stamp == step.stamp)
+    }
+
+    /// An undo that no pass has answered yet: what it undid is to be held, and said so.
+    pub fn undid_something_new(&self) -> bool {
+        let unsaid = |(identity, decision): (&String, &Decision)| {
+            decision.verdict == Verdict::Undone && !self.held_identities.contains(identity)
+        };
+        self.decisions.iter().any(unsaid)
+    }
+
+    /// Something else than the last run's outcome is known of it.
+    pub fn mentions(&self, identity: &str) -> bool {
+        self.knows(identity)
+            || (!self.parked_identities.is_empty() && self.parked_identities.contains(identity))
+    }
+
+    /// A person decided about it, or is asked to.
+    pub fn knows(&self, identity: &str) -> bool {
+        self.holds(identity) || (!self.decisions.is_empty() && self.decisions.contains_key(identity))
+    }
+}
+
+/// Load what people decided and what was held, for a pass.
+pub async fn past(line: &Pipeline, ask: &Ask, informed: &Informed<'_>) -> Result<Past> {
+    let prefix = keys::decisions(&line.name);
+    let decisions = line.state.read_all::<Decision>(&prefix).await?;
+    let held = match line.state.held_header(&line.name, crate::state::held::SYNC).await? {
+        Some(header) => line.state.held_items(&header).await?,
+        None => Vec::new(),
+    };
+    let parked = super::parked::load(line).await?;
+    let failing = super::failing::load(line).await?;
+    Ok(Past {
+        decisions: decisions
+            .into_iter()
+            .map(|(key, value)| (keys::below(&prefix, &key).to_owned(), value))
+            .collect(),
+        approved: ask.approved.iter().map(|held| (held.identity.clone(), held.clone())).collect(),
+        held_identities: held.iter().map(|held| held.identity.clone()).collect(),
+        held_updates: held
+            .iter()
+            .filter(|held| held.change == Change::Update)
+            .map(|held| held.identity.clone())
+            .collect(),
+        held,
+        parked_identities: parked
+            .values()
+            .filter(|one| !one.shadowed)
+            .map(|one| one.identity.clone())
+            .collect(),
+        parked,
+        failing,
+        expired: informed.expired.clone(),
+        older: informed.older.clone(),
+    })
+}

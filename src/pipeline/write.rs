@@ -1,0 +1,110 @@
+//! Writing a batch to the store: what moves is put before it is cleared away, what failed in passing is tried again.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::Pipeline;
+use super::prepare::Write;
+use super::records::{self, Answer};
+use crate::error::{Error, Fault, Result};
+use crate::retry::{self, Patience, Verdict};
+use crate::store::Outcome;
+
+pub struct Written {
+    pub outcomes: Vec<Result<Outcome>>,
+    /// Whether what goes beside each change landed.
+    pub beside: Vec<bool>,
+    /// Some answers came only after a failed attempt.
+    pub retried: bool,
+    /// The store as a whole could not be written.
+    pub given_up: Option<Error>,
+}
+
+/// Write a batch. The old key of a record that moves goes only once the new one is there.
+pub async fn write(line: &Pipeline, writes: &[Write]) -> Written {
+    let (retired, rest): (Vec<usize>, Vec<usize>) =
+        (0..writes.len()).partition(|&index| writes[index].intent.retire);
+    let mut written = attempt(line, writes, rest).await;
+    let has_place = |index: &usize| match put_before(writes, *index) {
+        Some(put) => written.outcomes[put].as_ref().is_ok_and(Outcome::landed),
+        None => true,
+    };
+    let (free, kept): (Vec<usize>, Vec<usize>) = retired.into_iter().partition(has_place);
+    for index in kept {
+        written.outcomes[index] = Ok(Outcome::Untouched);
+    }
+    if !free.is_empty() {
+        let mut second = attempt(line, writes, free.clone()).await;
+        for index in free {
+            std::mem::swap(&mut written.outcomes[index], &mut second.outcomes[index]);
+        }
+        written.given_up = written.given_up.or(second.given_up);
+    }
+    written
+}
+
+/// The write that puts a retired key's record at its new place, if it is one of this batch.
+fn put_before(writes: &[Write], retired: usize) -> Option<usize> {
+    let put = (0..retired).rev().find(|&index| !writes[index].intent.retire)?;
+    (writes[put].intent.identity == writes[retired].intent.identity).then_some(put)
+}
+
+/// Puts whose old key could not be removed, with the reason.
+pub fn half_moved(writes: &[Write], outcomes: &[Result<Outcome>]) -> HashMap<usize, Fault> {
+    let failed = outcomes.iter().enumerate().filter_map(|(index, outcome)| {
+        let error = outcome.as_ref().err().filter(|_| writes[index].intent.retire)?;
+        Some((put_before(writes, index)?, Fault::of(error).at_key(writes[index].intent.key())))
+    });
+    failed.collect()
+}
+
+/// Write some of a batch, repeating what failed in passing.
+async fn attempt(line: &Pipeline, writes: &[Write], mut open: Vec<usize>) -> Written {
+    let mut answers: Vec<Option<Answer>> = writes.iter().map(|_| None).collect();
+    let mut attempt = 0;
+    let mut given_up = None;
+    while !open.is_empty() {
+        attempt += 1;
+        let sent: Vec<&Write> = open.iter().map(|&index| &writes[index]).collect();
+        let answered = match records::deliver(line, &sent).await {
+            Ok(answered) => answered,
+            Err(error) => {
+                let unknown = |_: &usize| Answer { outcome: Err(copy(&error)), beside: false };
+                let answered = open.iter().map(unknown).collect();
+                given_up = Some(error);
+                answered
+            }
+        };
+        let mut again = Vec::new();
+        let mut pause = None;
+        for (&index, answer) in open.iter().zip(answered) {
+            if let Err(error) = &answer.outcome
+                && let Verdict::Again { wait_ms } =
+                    retry::judge(&patience(line), attempt, error, line.clock.chance())
+            {
+                pause = pause.max(Some(wait_ms));
+                again.push(index);
+            }
+            answers[index] = Some(answer);
+        }
+        open = again;
+        if let (Some(wait_ms), false) = (pause, open.is_empty()) {
+            given_up = None;
+            line.clock.sleep(Duration::from_millis(wait_ms)).await;
+        }
+    }
+    let missing =
+        || Answer { outcome: Err(Error::bug("a store gave no outcome for a write")), beside: false };
+    let answers = answers.into_iter().map(|answer| answer.unwrap_or_else(missing));
+    let (outcomes, beside) = answers.map(|answer| (answer.outcome, answer.beside)).unzip();
+    Written { outcomes, beside, retried: attempt > 1, given_up }
+}
+
+fn patience(line: &Pipeline) -> Patience {
+    if line.store.caps().cheap_list { Patience::LOCAL } else { Patience::REQUEST }
+}
+
+/// Errors hold causes that cannot be cloned; kind, text and remedy can.
+pub fn copy(error: &Error) -> Error {
+    Error::from(&Fault::of(error))
+}
