@@ -21,7 +21,7 @@ columns = { id = "integer", party = { type = "text", parent = "id" }, title = "t
 "#;
 
 fn case(id: u32, title: &str) -> Value {
-    json!({ "id": id, "title": title, "open": id % 2 == 0 })
+    json!({ "id": id, "title": title, "open": id.is_multiple_of(2) })
 }
 
 impl Story<'_> {
