@@ -26,7 +26,7 @@ pub fn from_status(status: &Status) -> Error {
 }
 
 /// TLS that came to nothing looks like any broken connection, but for its text.
-fn from_handshake(sentence: &str) -> Option<Error> {
+pub(super) fn from_handshake(sentence: &str) -> Option<Error> {
     if sentence.contains("invalid peer certificate") {
         let error = Error::new(Kind::Unavailable, sentence);
         return Some(error.remedy_is(
@@ -99,6 +99,12 @@ pub fn is_stale_token(status: &Status) -> bool {
 
 pub fn is_auth_disabled(status: &Status) -> bool {
     status.code() == Code::FailedPrecondition && status.message().contains("authentication is not enabled")
+}
+
+/// A connection that was there broke, and nobody said why.
+pub(super) fn is_cut_short(error: &Error) -> bool {
+    let text = error.to_string();
+    ["broken pipe", "reset by peer", "Broken pipe", "closed"].iter().any(|part| text.contains(part))
 }
 
 /// More operations than the server's `--max-txn-ops`.

@@ -69,17 +69,8 @@ impl PostgresPlace {
             return Err(bad("has `sslcert` and `sslkey` together or neither"));
         }
         place.identity = certificate.zip(key);
-        let ssl = match mode.as_deref() {
-            Some("disable") => SslMode::Disable,
-            None | Some("allow" | "prefer") => SslMode::Prefer,
-            Some("require") => SslMode::Require,
-            Some("verify-ca" | "verify-full") => {
-                place.verify = true;
-                SslMode::Require
-            }
-            Some(other) => return Err(bad(&format!("knows no sslmode `{other}`"))),
-        };
-        place.verify |= place.authority.is_some();
+        let (ssl, verify) = ssl_mode(mode.as_deref())?;
+        place.verify = verify || place.authority.is_some();
         place.hosts = each_host(base).iter().map(|base| parse(base)).collect::<Result<_>>()?;
         for config in place.hosts.iter_mut().chain([&mut place.config]) {
             config.ssl_mode(ssl);
@@ -106,6 +97,17 @@ impl PostgresPlace {
             })
             .collect();
         format!("postgres://{}/{}", hosts.join(","), self.config.get_dbname().unwrap_or_default())
+    }
+}
+
+/// libpq's word, and whether it asks for the server's certificate to be checked.
+fn ssl_mode(word: Option<&str>) -> Result<(SslMode, bool)> {
+    match word {
+        Some("disable") => Ok((SslMode::Disable, false)),
+        None | Some("allow" | "prefer") => Ok((SslMode::Prefer, false)),
+        Some("require") => Ok((SslMode::Require, false)),
+        Some("verify-ca" | "verify-full") => Ok((SslMode::Require, true)),
+        Some(other) => Err(bad(&format!("knows no sslmode `{other}`"))),
     }
 }
 
