@@ -86,12 +86,10 @@ fn boards(bench: &mut Bench) -> Outcome<()> {
 
 fn sync_boards(address: &str, kind: &str, boards: usize) -> Outcome<Measured> {
     let folder = Bench::folder()?;
-    let list: Vec<String> = (0..boards)
-        .map(|board| format!("{{ id = \"{board}\", url = \"{address}/{kind}/{board}\" }}"))
-        .collect();
+    let list: Vec<String> = (0..boards).map(|board| board.to_string()).collect();
     let config = format!(
-        "[pipelines.boards]\nfrom = {{ rss = {{ boards = [{}] }} }}\nas = \"article\"\ninto = \"file:articles\"\n",
-        list.join(", ")
+        "[pipelines.boards]\nfrom = {{ rss = \"{address}/{kind}/{{board}}\", boards = \"{}\" }}\nas = \"article\"\ninto = \"file:articles\"\n",
+        list.join(",")
     );
     std::fs::write(folder.path().join("trueup.toml"), config)?;
     Bench::weighed(Path::new(env!("CARGO_BIN_EXE_trueup")), &["sync"], folder.path())

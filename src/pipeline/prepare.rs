@@ -216,7 +216,9 @@ impl Preparer<'_> {
                     let Draft { step, output, .. } = &**draft;
                     wanted.extend(Self::old_keys(step, output)?);
                     let taken = matches!(step.seen, Seen::At(_));
-                    let may_be = self.may_replace(&step.identity) && !self.is_accounted_for();
+                    // The listing showed nothing there: the condition of the write tells if that changed.
+                    let unknown = step.seen != Seen::Nothing && !self.is_accounted_for();
+                    let may_be = unknown && self.may_replace(&step.identity);
                     if taken || step.base.is_some() || may_be {
                         wanted.push(output.key.clone());
                     }

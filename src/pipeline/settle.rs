@@ -7,7 +7,7 @@ use crate::error::{Fault, Result};
 use crate::queue;
 use crate::record::Version;
 use crate::state::journal::{Exceptions, Intent, Late, OpenBatch, PriorValue};
-use crate::state::{Base, Pointer, Tombstone, item, keys};
+use crate::state::{Pointer, Tombstone, item, keys};
 use crate::store::Item;
 
 /// The outcomes of one batch, turned into state items.
@@ -93,9 +93,8 @@ pub fn landed(
     if !intent.retire {
         match &intent.next {
             Some(next) => {
-                let version = version.unwrap_or_else(|| next.base.version.clone());
-                let base = Base { version, ..next.base.clone() };
-                items.push(base.item(pipeline, &intent.identity, next.stamp)?);
+                let version = version.as_ref().unwrap_or(&next.base.version);
+                items.push(next.base.item_at(version, pipeline, &intent.identity, next.stamp)?);
             }
             None => {
                 items.push(Item::delete(keys::base(pipeline, &intent.identity)));

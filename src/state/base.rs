@@ -6,6 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use serde::ser::SerializeMap as _;
 use serde::{Deserialize, Serialize};
 
 use super::keys;
@@ -55,7 +56,7 @@ impl TryFrom<String> for Pointer {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Base {
     /// The store's version after our write.
     #[serde(rename = "v")]
@@ -63,17 +64,17 @@ pub struct Base {
     #[serde(rename = "f")]
     pub fingerprint: Fingerprint,
     /// SHA-256 of the exact bytes, when that is not the fingerprint.
-    #[serde(rename = "h", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "h", default)]
     pub bytes: Option<Fingerprint>,
-    #[serde(rename = "s", default, skip_serializing_if = "String::is_empty")]
+    #[serde(rename = "s", default)]
     pub scope: String,
     /// The source's version of the body.
     #[serde(rename = "b")]
     pub body: String,
     /// The key, when it is not the identity.
-    #[serde(rename = "k", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "k", default)]
     pub key: Option<String>,
-    #[serde(rename = "c", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "c", default)]
     pub carry: Option<serde_json::Value>,
     /// The last write, in the journal.
     #[serde(rename = "j")]
@@ -95,7 +96,55 @@ impl Base {
     }
 
     pub fn item(&self, pipeline: &str, identity: &str, stamp: Fingerprint) -> Result<Item> {
-        Ok(super::item(keys::base(pipeline, identity), self)?.with_fingerprint(stamp))
+        self.item_at(&self.version, pipeline, identity, stamp)
+    }
+
+    /// The record as it is once the store has given the write its version.
+    pub fn item_at(
+        &self,
+        version: &Version,
+        pipeline: &str,
+        identity: &str,
+        stamp: Fingerprint,
+    ) -> Result<Item> {
+        let record = At { version, base: self };
+        Ok(super::item(keys::base(pipeline, identity), &record)?.with_fingerprint(stamp))
+    }
+}
+
+impl Serialize for Base {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        At { version: &self.version, base: self }.serialize(serializer)
+    }
+}
+
+/// A baseline record with another version: one is written for every key, and copying it first would be for nothing.
+struct At<'a> {
+    version: &'a Version,
+    base: &'a Base,
+}
+
+impl Serialize for At<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Base { version: _, fingerprint, bytes, scope, body, key, carry, written } = self.base;
+        let mut record = serializer.serialize_map(None)?;
+        record.serialize_entry("v", self.version)?;
+        record.serialize_entry("f", fingerprint)?;
+        if let Some(bytes) = bytes {
+            record.serialize_entry("h", bytes)?;
+        }
+        if !scope.is_empty() {
+            record.serialize_entry("s", scope)?;
+        }
+        record.serialize_entry("b", body)?;
+        if let Some(key) = key {
+            record.serialize_entry("k", key)?;
+        }
+        if let Some(carry) = carry {
+            record.serialize_entry("c", carry)?;
+        }
+        record.serialize_entry("j", written)?;
+        record.end()
     }
 }
 
