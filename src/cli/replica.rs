@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use super::desk::Desk;
 use crate::error::Result;
 use crate::operations::replicas;
-use crate::replica::{Replica as Engine, Winner};
+use crate::replica::{Replica as Engine, StatusReport, Winner};
 
 #[derive(Args)]
 pub struct Replica {
@@ -59,7 +59,10 @@ impl Replica {
         match self.verb {
             Verb::Init { .. } => show(desk, &engine.init().await?),
             Verb::Run { .. } => return Box::pin(run(desk, &engine)).await,
-            Verb::Status { .. } => show(desk, &engine.status().await?),
+            Verb::Status { .. } => {
+                let status = engine.status().await?;
+                desk.out.result(&status, || told(&status));
+            }
             Verb::Conflicts { .. } => show(desk, &json!({ "conflicts": engine.conflicts().await? })),
             Verb::Resolve { id, winner, .. } => {
                 let winner = match winner {
@@ -97,6 +100,30 @@ impl Verb {
 /// Reports are small: as JSON, or the same laid out for reading.
 fn show<T: Serialize>(desk: &Desk, report: &T) {
     desk.out.result(report, || serde_json::to_string_pretty(report).unwrap_or_default());
+}
+
+/// How it is doing, for a person.
+fn told(status: &StatusReport) -> String {
+    let seconds = |seconds: Option<f64>| seconds.map_or("never".to_owned(), |it| format!("{it:.1} s"));
+    let state = match (status.running, status.snapshot_revision) {
+        (false, _) => "not running".to_owned(),
+        (true, Some(revision)) => format!("running, taking a snapshot at revision {revision}"),
+        (true, None) => "running".to_owned(),
+    };
+    let oldest = status.oldest_pending_seconds.map(|it| format!(", oldest {it:.1} s")).unwrap_or_default();
+    let StatusReport { rates, pending, retrying, retries, .. } = status;
+    let StatusReport { conflicts, held, failed, gaps, quarantined, .. } = status;
+    [
+        format!("{}: {state}", status.replica),
+        format!("  prefix     {} into schema {}", status.prefix, status.schema),
+        format!("  lag        {} revisions, {}", status.lag_revisions, seconds(status.lag_seconds)),
+        format!("  mirrored   revision {} of {}", status.applied_revision, status.etcd_revision),
+        format!("  from etcd  {:.1} changes/s over the last minute", rates.from_etcd),
+        format!("  to etcd    {:.1} writes/s over the last minute", rates.to_etcd),
+        format!("  pending    {pending}{oldest}; {retrying} tried before, {retries} retries since it began"),
+        format!("  trouble    {conflicts} conflicts ({held} held), {failed} failed, {gaps} gaps, {quarantined} quarantined"),
+    ]
+    .join("\n")
 }
 
 /// Run until a signal asks to stop: what is in flight is drained first.

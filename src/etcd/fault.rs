@@ -7,8 +7,11 @@ use crate::error::{Error, Kind};
 
 /// The kind of an answer that is not the one we asked for.
 pub fn from_status(status: &Status) -> Error {
-    let text = status.message();
-    let error = Error::new(kind_of(status.code(), text), sentence(status));
+    let (text, sentence) = (status.message(), sentence(status));
+    if let Some(error) = from_handshake(&sentence) {
+        return error;
+    }
+    let error = Error::new(kind_of(status.code(), text), sentence);
     match error.kind() {
         Kind::Unauthorized if text.contains("permission denied") => error.remedy_is(
             "Grant the etcd user's role read and write access to the prefix and to the marker key.",
@@ -20,6 +23,24 @@ pub fn from_status(status: &Status) -> Error {
         }
         _ => error,
     }
+}
+
+/// TLS that came to nothing looks like any broken connection, but for its text.
+pub(super) fn from_handshake(sentence: &str) -> Option<Error> {
+    if sentence.contains("invalid peer certificate") {
+        let error = Error::new(Kind::Unavailable, sentence);
+        return Some(error.remedy_is(
+            "Check `tls=`, the PEM file of the authority that signed etcd's certificate, and that the certificate \
+             names the host in the URL or the `server_name`.",
+        ));
+    }
+    let alert = sentence.split_once("received fatal alert: ")?.1;
+    // What the server did not like is our certificate, or that there was none.
+    (alert.contains("ertificate") || alert.contains("UnknownCA") || alert.contains("AccessDenied")).then(|| {
+        Error::new(Kind::Unauthorized, sentence).remedy_is(
+            "etcd wants a client certificate that its authority signed: give it with `cert=` and `key=` in the URL.",
+        )
+    })
 }
 
 fn sentence(status: &Status) -> String {
@@ -78,6 +99,12 @@ pub fn is_stale_token(status: &Status) -> bool {
 
 pub fn is_auth_disabled(status: &Status) -> bool {
     status.code() == Code::FailedPrecondition && status.message().contains("authentication is not enabled")
+}
+
+/// A connection that was there broke, and nobody said why.
+pub(super) fn is_cut_short(error: &Error) -> bool {
+    let text = error.to_string();
+    ["broken pipe", "reset by peer", "Broken pipe", "closed"].iter().any(|part| text.contains(part))
 }
 
 /// More operations than the server's `--max-txn-ops`.

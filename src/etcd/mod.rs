@@ -14,13 +14,14 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::error::{Error, Kind, Result, from_io};
+use crate::error::{Error, Kind, Result};
 use crate::secret::Secret;
 
 pub mod fault;
 #[rustfmt::skip]
 #[allow(clippy::all, clippy::pedantic)] // generated
 mod generated;
+mod handshake;
 pub mod place;
 pub mod request;
 
@@ -55,6 +56,8 @@ pub struct Client(Arc<Inner>);
 
 struct Inner {
     user: Option<(String, Secret)>,
+    endpoints: Vec<String>,
+    tls: Option<Tls>,
     channels: Vec<Channel>,
     current: AtomicUsize,
     token: Mutex<Option<MetadataValue<Ascii>>>,
@@ -85,7 +88,9 @@ impl Client {
             .iter()
             .map(|endpoint| channel(endpoint, tls.as_ref()))
             .collect::<Result<Vec<_>>>()?;
-        Ok(Client(Arc::new(Inner { user, channels, current: AtomicUsize::new(0), token: Mutex::new(None) })))
+        let (endpoints, tls) = (place.endpoints.clone(), place.tls.clone());
+        let (current, token) = (AtomicUsize::new(0), Mutex::new(None));
+        Ok(Client(Arc::new(Inner { user, endpoints, tls, channels, current, token })))
     }
 
     pub async fn range(&self, request: RangeRequest) -> Result<RangeResponse> {
@@ -146,6 +151,8 @@ impl Client {
         let (requests, receiver) = mpsc::channel(WATCH_REQUESTS_MAX);
         // The server says nothing, not even a header, before it is asked for something.
         requests.try_send(first).map_err(|_| Error::bug("a watch that takes no request"))?;
+        // A watcher with an old token is told that it has no permission. With a fresh one, that is the truth.
+        *self.0.token.lock().await = None;
         let mut request = Request::new(ReceiverStream::new(receiver));
         if let Some(token) = self.token().await? {
             request.metadata_mut().insert("token", token);
@@ -166,16 +173,31 @@ impl Client {
         if fault::is_stale_token(status) {
             *self.0.token.lock().await = None;
         }
+        self.explain(status).await
+    }
+
+    /// What an answer means; a server that does not serve is not asked next.
+    async fn explain(&self, status: &Status) -> Error {
         let error = fault::from_status(status);
-        if error.kind() == Kind::Unavailable {
-            self.0.current.fetch_add(1, Ordering::Relaxed);
+        if error.kind() != Kind::Unavailable {
+            return error;
         }
-        error
+        let endpoint = &self.0.endpoints[self.index()];
+        self.0.current.fetch_add(1, Ordering::Relaxed);
+        match &self.0.tls {
+            Some(tls) if fault::is_cut_short(&error) => {
+                handshake::refusal(endpoint, tls).await.unwrap_or(error)
+            }
+            _ => error,
+        }
     }
 
     fn channel(&self) -> Channel {
-        let index = self.0.current.load(Ordering::Relaxed) % self.0.channels.len();
-        self.0.channels[index].clone()
+        self.0.channels[self.index()].clone()
+    }
+
+    fn index(&self) -> usize {
+        self.0.current.load(Ordering::Relaxed) % self.0.channels.len()
     }
 
     async fn read<Q, A, F>(
@@ -245,12 +267,7 @@ impl Client {
                 }
                 // The cluster asks nobody for a password: so be it.
                 Err(status) if fault::is_auth_disabled(&status) => return Ok(None),
-                Err(status) => {
-                    if status.code() == tonic::Code::Unavailable {
-                        self.0.current.fetch_add(1, Ordering::Relaxed);
-                    }
-                    return Err(fault::from_status(&status).while_("signing in to etcd"));
-                }
+                Err(status) => return Err(self.explain(&status).await.while_("signing in to etcd")),
             }
         }
         Ok(token.clone())
@@ -282,7 +299,10 @@ fn channel(endpoint: &str, tls: Option<&ClientTlsConfig>) -> Result<Channel> {
 
 fn tls_config(tls: &Tls) -> Result<ClientTlsConfig> {
     let read = |path: &std::path::Path| {
-        std::fs::read(path).map_err(|error| from_io(error, format!("reading {}", path.display())))
+        std::fs::read(path).map_err(|error| {
+            Error::new(Kind::Config, format!("{} is not usable for TLS: {error}", path.display()))
+                .remedy_is("Give `tls`, `cert` and `key` PEM files that can be read.")
+        })
     };
     let mut config = ClientTlsConfig::new();
     config = match &tls.authority {

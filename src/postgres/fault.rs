@@ -4,6 +4,9 @@ use tokio_postgres::error::{DbError, SqlState};
 
 use crate::error::{Error, Kind};
 
+/// What to do when the server does not take our certificate, or misses one.
+const CERTIFICATE: &str = "Give a certificate that PostgreSQL's authority signed for the user, with `sslcert` and `sslkey` in the DSN.";
+
 pub fn from_postgres(error: &tokio_postgres::Error) -> Error {
     if let Some(db) = error.as_db_error() {
         return from_answer(db);
@@ -16,6 +19,9 @@ pub fn from_postgres(error: &tokio_postgres::Error) -> Error {
             text = format!("{text}: {more}");
         }
         cause = inner.source();
+    }
+    if text.contains("received fatal alert") && (text.contains("ertificate") || text.contains("UnknownCA")) {
+        return Error::new(Kind::Unauthorized, text).remedy_is(CERTIFICATE);
     }
     if text.contains("TLS") || text.contains("certificate") {
         return Error::new(Kind::Unavailable, text)
@@ -43,6 +49,10 @@ fn from_answer(db: &DbError) -> Error {
         }
         code if *code == SqlState::INSUFFICIENT_PRIVILEGE => {
             error.remedy_is("Grant the PostgreSQL role the right it lacks.")
+        }
+        // A certificate for somebody else is "certificate authentication failed for user".
+        code if code.code().starts_with("28") && error.to_string().contains("certificate") => {
+            error.remedy_is(CERTIFICATE)
         }
         code if code.code().starts_with("28") => error.remedy_is("Check the PostgreSQL user and password."),
         code if is_schema_missing(code) => {

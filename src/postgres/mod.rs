@@ -22,6 +22,8 @@ pub use dsn::PostgresPlace;
 
 /// Long enough for a far server; a multi-host DSN tries its hosts one after the other.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
+/// From the connection to the first answer: a server that starts or is loaded takes its time to fork.
+const GREETING_MAX: Duration = Duration::from_secs(10);
 /// Statements of a few rows.
 pub const STATEMENT_MAX: Duration = Duration::from_secs(15);
 /// Statements over a whole table, or a COPY of megabytes.
@@ -63,7 +65,24 @@ impl Drop for Session {
 
 impl Session {
     pub async fn open(place: &PostgresPlace, password: Option<&Secret>) -> Result<Self> {
-        let mut config = place.config.clone();
+        let mut outcome = Err(Error::bug("a PostgreSQL URL without a host"));
+        for host in &place.hosts {
+            outcome = Self::open_host(place, host.clone(), password).await;
+            if outcome.is_ok() {
+                break;
+            }
+        }
+        let session = outcome.map_err(|error| error.while_(format!("connecting to {}", place.shown())))?;
+        // A server older than 14, or a pooler, does not know it: takeover is then slower, not wrong.
+        let _ = session.client.batch_execute("SET client_connection_check_interval = '500ms'").await;
+        Ok(session)
+    }
+
+    async fn open_host(
+        place: &PostgresPlace,
+        mut config: tokio_postgres::Config,
+        password: Option<&Secret>,
+    ) -> Result<Self> {
         config
             .connect_timeout(CONNECT_MAX)
             .tcp_user_timeout(UNACKED_MAX)
@@ -75,16 +94,16 @@ impl Session {
         if let Some(password) = password {
             config.password(password.expose());
         }
-        let hosts = u32::try_from(config.get_hosts().len().max(1)).unwrap_or(u32::MAX);
-        let max = CONNECT_MAX.saturating_mul(hosts).saturating_add(CONNECT_MAX);
-        let session = match tls::connector(place)? {
-            None => within(max, config.connect(NoTls)).await.map(|(client, driver)| drive(client, driver)),
-            Some(tls) => within(max, config.connect(tls)).await.map(|(client, driver)| drive(client, driver)),
-        };
-        let session = session.map_err(|error| error.while_(format!("connecting to {}", place.shown())))?;
-        // A server older than 14, or a pooler, does not know it: takeover is then slower, not wrong.
-        let _ = session.client.batch_execute("SET client_connection_check_interval = '500ms'").await;
-        Ok(session)
+        match tls::connector(place)? {
+            None => {
+                let opened = within(GREETING_MAX, config.connect(NoTls)).await;
+                opened.map(|(client, driver)| drive(client, driver))
+            }
+            Some(tls) => {
+                let opened = within(GREETING_MAX, config.connect(tls)).await;
+                opened.map(|(client, driver)| drive(client, driver))
+            }
+        }
     }
 
     /// Ends when a NOTIFY arrived since the last call.

@@ -1,12 +1,13 @@
 //! TLS by libpq's rules: `prefer` and `require` encrypt without asking who is there, `verify-…` or a root
 //! certificate asks.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use tokio_postgres::config::SslMode;
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -23,12 +24,17 @@ pub(super) fn connector(place: &PostgresPlace) -> Result<Option<MakeRustlsConnec
         .with_safe_default_protocol_versions()
         .map_err(|error| Error::bug(format!("no TLS versions: {error}")))?;
     let config = if place.verify {
-        builder.with_root_certificates(roots(place)?).with_no_client_auth()
+        builder.with_root_certificates(roots(place)?)
     } else {
-        builder
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Anybody(provider)))
-            .with_no_client_auth()
+        builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider)))
+    };
+    let config = match &place.identity {
+        None => config.with_no_client_auth(),
+        Some((certificate, key)) => {
+            let chain = certificates(certificate)?;
+            let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| unusable(key, &error))?;
+            config.with_client_auth_cert(chain, secret).map_err(|error| unusable(certificate, &error))?
+        }
     };
     Ok(Some(MakeRustlsConnect::new(config)))
 }
@@ -42,14 +48,20 @@ fn roots(place: &PostgresPlace) -> Result<RootCertStore> {
         }
         return Ok(roots);
     };
-    let unusable = |error: String| {
-        Error::new(Kind::Config, format!("the certificates in {} are not usable: {error}", path.display()))
-    };
-    for certificate in CertificateDer::pem_file_iter(path).map_err(|error| unusable(error.to_string()))? {
-        let certificate = certificate.map_err(|error| unusable(error.to_string()))?;
-        roots.add(certificate).map_err(|error| unusable(error.to_string()))?;
+    for certificate in certificates(path)? {
+        roots.add(certificate).map_err(|error| unusable(path, &error))?;
     }
     Ok(roots)
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
+    let all = CertificateDer::pem_file_iter(path).map_err(|error| unusable(path, &error))?;
+    all.collect::<Result<_, _>>().map_err(|error| unusable(path, &error))
+}
+
+fn unusable(path: &Path, error: &dyn std::fmt::Display) -> Error {
+    Error::new(Kind::Config, format!("{} is not usable for TLS: {error}", path.display()))
+        .remedy_is("Give `sslrootcert`, `sslcert` and `sslkey` PEM files that can be read.")
 }
 
 /// Accepts any certificate, but still demands that the server holds its key.

@@ -156,7 +156,8 @@ impl<'a> Applier<'a> {
 
     /// Say that the watch is alive and nothing is waiting.
     pub async fn heartbeat(&self) -> Result<()> {
-        let meters = serde_json::to_string(&self.replica.meters.read())
+        let beat = self.replica.meters.beat(self.replica.clock.elapsed_ms());
+        let meters = serde_json::to_string(&beat)
             .map_err(|error| Error::bug(format!("meters that are no JSON: {error}")))?;
         let update = format!(
             "UPDATE {} SET synced_at = clock_timestamp(), meters = $3::text::jsonb WHERE prefix = $1 AND epoch = $2",

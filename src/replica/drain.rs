@@ -258,7 +258,12 @@ impl<'a> Drainer<'a> {
 
 /// The server understood and refused: something in the request is at fault.
 fn is_about_one_write(error: &Error) -> bool {
-    matches!(error.kind(), Kind::Invalid | Kind::Unauthorized | Kind::NotFound)
+    match error.kind() {
+        Kind::Invalid | Kind::NotFound => true,
+        // A password that was changed or a certificate that ended is about none: the writes wait for a person.
+        Kind::Unauthorized => error.to_string().contains("permission denied"),
+        _ => false,
+    }
 }
 
 pub(super) struct Queue {

@@ -1,8 +1,11 @@
-//! Counters of a running replica. Only ever added to; rates are somebody else's subtraction.
+//! Counters of a running replica. Only ever added to; `pace` makes rates of them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
+
+use super::pace::{Beat, Pace};
 
 #[derive(Default)]
 pub(super) struct Meters {
@@ -21,6 +24,7 @@ pub(super) struct Meters {
     /// Revision etcd had when it last told us.
     pub etcd_revision: AtomicU64,
     pub applied_revision: AtomicU64,
+    pub pace: Mutex<Pace>,
 }
 
 /// The counters at one moment.
@@ -43,6 +47,14 @@ pub struct Metering {
 }
 
 impl Meters {
+    /// The counters and rates at this moment, which becomes a sample.
+    pub fn beat(&self, now_ms: u64) -> Beat {
+        let counts = self.read();
+        let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
+        pace.sample(now_ms, &counts);
+        Beat { counts, rates: pace.rates() }
+    }
+
     pub fn read(&self) -> Metering {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Metering {

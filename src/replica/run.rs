@@ -79,6 +79,8 @@ impl Replica {
         let mut state = self.raise_epoch(&lead).await?;
         let (cluster, revision) = self.check_lineage(&lead, &state).await?;
         set(&self.meters.etcd_revision, revision);
+        // Rates are measured from here on.
+        self.meters.beat(self.clock.elapsed_ms());
         self.remember_cluster(&lead, &cluster, state.epoch).await?;
         self.note("leading", format!("leading {} from revision {}", self.prefix(), state.applied_revision));
         let mut writer = Applier::new(self, state.epoch).await?;

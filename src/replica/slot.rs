@@ -11,7 +11,7 @@ use super::outcome::{self, Outcome};
 use super::packing::{Pending, Planned};
 use crate::error::{Error, Kind, Result};
 use crate::etcd::request::{key, key_at};
-use crate::etcd::{RangeRequest, TxnRequest};
+use crate::etcd::{RangeRequest, TxnRequest, fault};
 use crate::postgres::{STATEMENT_MAX, within};
 
 /// Keys looked at per transaction of reads, twice each.
@@ -98,7 +98,10 @@ impl Drainer<'_> {
 
     async fn read_outcomes(&self, planned: &[Planned], revision: i64) -> Result<Vec<Outcome>, Trouble> {
         let mut outcomes = Vec::with_capacity(planned.len());
-        for chunk in planned.chunks(LOOKS_MAX) {
+        let mut looks_max = LOOKS_MAX;
+        while outcomes.len() < planned.len() {
+            let rest = &planned[outcomes.len()..];
+            let chunk = &rest[..rest.len().min(looks_max)];
             let reads = chunk.iter().flat_map(|it| {
                 [revision - 1, revision]
                     .map(|at| RangeRequest { keys_only: true, ..key_at(it.row.key.clone(), at) }.into())
@@ -116,6 +119,9 @@ impl Drainer<'_> {
                         outcomes.push(outcome::recovered(deletes, seen[0], seen[1], revision));
                     }
                 }
+                Err(error) if fault::is_too_many_operations(&error) && chunk.len() > 1 => {
+                    looks_max = chunk.len() / 2;
+                }
                 Err(error) if error.kind() == Kind::CursorLost => {
                     for it in chunk {
                         outcomes.push(self.guess(it, revision).await?);
@@ -130,8 +136,10 @@ impl Drainer<'_> {
     /// That moment is compacted away. What is there now, and what the mirror saw, may still tell.
     async fn guess(&self, planned: &Planned, revision: i64) -> Result<Outcome, Trouble> {
         let found = self.replica.etcd.range(key(planned.row.key.clone())).await.map_err(Trouble::of_etcd)?;
-        let now = found.kvs.first().map(|pair| pair.mod_revision);
-        if now == Some(revision) {
+        let pair = found.kvs.first();
+        let now = pair.map(|pair| pair.mod_revision);
+        // A later write hides the revision of ours, but not that ours made the key.
+        if pair.is_some_and(|pair| [pair.mod_revision, pair.create_revision].contains(&revision)) {
             return Ok(Outcome::Applied { revision });
         }
         let select = format!("SELECT 1 FROM {} WHERE key = $1 AND revision = $2", self.replica.tables.etcd);

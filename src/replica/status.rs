@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use super::{Metering, Replica};
+use super::pace::{Beat, LOOK_BACK_MS};
+use super::{Metering, Rates, Replica};
 use crate::error::Result;
 use crate::etcd::request::key;
 use crate::etcd::revision_of;
@@ -27,7 +28,13 @@ pub struct StatusReport {
     pub running: bool,
     /// A snapshot is being taken.
     pub snapshot_revision: Option<i64>,
+    /// Changes per second over the last minute, as of the leader's last heartbeat; none when nobody leads.
+    pub rates: Rates,
     pub pending: i64,
+    /// Of these, tried at least once.
+    pub retrying: i64,
+    /// Attempts of writes that came to nothing, since the leader's process began.
+    pub retries: u64,
     pub oldest_pending_seconds: Option<f64>,
     pub conflicts: i64,
     pub held: i64,
@@ -45,6 +52,10 @@ impl Replica {
         let etcd_revision = revision_of(self.etcd.range(key(self.spec.marker.clone())).await?.header);
         let row = self.status_row(&session).await?;
         let meters: Option<String> = row.get("meters");
+        let beat: Beat = meters.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
+        let (lag_seconds, running): (Option<f64>, bool) = (row.get("lag"), self.is_led(&session).await?);
+        // A leader that is gone, or was silent for longer than a rate looks back, has none.
+        let beats = running && lag_seconds.is_some_and(|lag| lag * 1_000.0 <= LOOK_BACK_MS as f64);
         Ok(StatusReport {
             replica: self.spec.name.clone(),
             prefix: self.prefix().to_owned(),
@@ -54,17 +65,20 @@ impl Replica {
             etcd_revision,
             applied_revision: state.applied_revision,
             lag_revisions: (etcd_revision - state.applied_revision).max(0),
-            lag_seconds: row.get("lag"),
-            running: self.is_led(&session).await?,
+            lag_seconds,
+            running,
             snapshot_revision: state.base.map(|base| base.revision),
+            rates: if beats { beat.rates } else { Rates::default() },
             pending: row.get("pending"),
+            retrying: row.get("retrying"),
+            retries: beat.counts.retries,
             oldest_pending_seconds: row.get("oldest"),
             conflicts: row.get("conflicts"),
             held: row.get("held"),
             failed: row.get("failed"),
             gaps: row.get("gaps"),
             quarantined: row.get("quarantined"),
-            counts: meters.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default(),
+            counts: beat.counts,
         })
     }
 
@@ -73,6 +87,7 @@ impl Replica {
         let select = format!(
             "SELECT extract(epoch FROM clock_timestamp() - s.synced_at)::float8 AS lag, s.meters::text AS meters,
                (SELECT count(*) FROM {wal} WHERE status = 'pending' AND starts_with(key, $1)) AS pending,
+               (SELECT count(*) FROM {wal} WHERE status = 'pending' AND attempts > 0 AND starts_with(key, $1)) AS retrying,
                (SELECT extract(epoch FROM clock_timestamp() - min(ts))::float8 FROM {wal}
                  WHERE status = 'pending' AND starts_with(key, $1)) AS oldest,
                (SELECT count(*) FROM {wal} WHERE status = 'conflict' AND starts_with(key, $1)) AS conflicts,

@@ -29,13 +29,15 @@ pub(super) async fn read(
 ) -> Result<std::convert::Infallible> {
     let (mut stagger, first) = Stagger::new(from);
     let mut stream = etcd.watch(request_of(&prefix, first)).await?;
+    let mut accepted = false;
     loop {
         let response = match stream.responses.message().await {
             Ok(Some(response)) => response,
             Ok(None) => return Err(Error::new(Kind::Unavailable, "etcd closed the watch")),
             Err(status) => return Err(etcd.note(&status).await.while_("watching etcd")),
         };
-        check_canceled(&response)?;
+        check_canceled(&response, accepted)?;
+        accepted |= response.created && !response.canceled;
         let revision = revision_of(response.header);
         if response.created || response.canceled {
             continue;
@@ -92,8 +94,9 @@ fn request_of(prefix: &str, command: Command) -> WatchRequest {
     WatchRequest { request_union: Some(union) }
 }
 
-/// A watcher the server ended: compaction and denial look alike but for two fields.
-fn check_canceled(response: &WatchResponse) -> Result<()> {
+/// A watcher the server ended: compaction and denial look alike but for two fields. A later watcher of a stream whose
+/// first one was `accepted` is denied when the stream's token has expired: a new stream has a new one.
+fn check_canceled(response: &WatchResponse, accepted: bool) -> Result<()> {
     if !response.canceled {
         return Ok(());
     }
@@ -105,11 +108,35 @@ fn check_canceled(response: &WatchResponse) -> Result<()> {
     if reason.contains("permission denied")
         || (response.created && response.watch_id < 0 && reason.is_empty())
     {
-        return Err(Error::new(Kind::Unauthorized, "etcd does not let us watch the prefix"));
+        let kind = if accepted { Kind::Unavailable } else { Kind::Unauthorized };
+        return Err(Error::new(kind, "etcd does not let us watch the prefix"));
     }
     if !reason.is_empty() {
         return Err(Error::new(Kind::Unavailable, format!("etcd ended the watch: {reason}")));
     }
     // The answer to a cancel of ours.
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_denial_is_final_only_for_the_first_watcher_of_a_stream() {
+        let reason = "etcdserver: permission denied".to_owned();
+        let denied = WatchResponse {
+            created: true,
+            canceled: true,
+            watch_id: -1,
+            cancel_reason: reason,
+            ..WatchResponse::default()
+        };
+        let kind = |accepted| check_canceled(&denied, accepted).unwrap_err().kind();
+        assert_eq!((kind(false), kind(true)), (Kind::Unauthorized, Kind::Unavailable));
+        let compacted = WatchResponse { canceled: true, compact_revision: 7, ..WatchResponse::default() };
+        assert_eq!(check_canceled(&compacted, true).unwrap_err().kind(), Kind::CursorLost);
+        let asked = WatchResponse { canceled: true, watch_id: 3, ..WatchResponse::default() };
+        assert!(check_canceled(&asked, true).is_ok());
+    }
 }

@@ -21,6 +21,7 @@ use crate::error::{Error, Result};
 use crate::operations;
 use crate::queue;
 use crate::queue::dead;
+use crate::replica::StatusReport;
 use crate::schedule::overview;
 use crate::state::{Report, Status};
 use crate::store::failures;
@@ -70,6 +71,12 @@ type Timed = Family<ByRoute, Histogram, fn() -> Histogram>;
 /// A number that may be unknown: then it is NaN, which no alarm takes for zero.
 type Known = Family<ByReplica, Gauge<f64, AtomicU64>>;
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByDirection {
+    replica: String,
+    direction: &'static str,
+}
+
 /// What replicas say of themselves when somebody looks.
 #[derive(Default)]
 struct Replicas {
@@ -78,6 +85,10 @@ struct Replicas {
     pending: Known,
     conflicts: Known,
     held: Known,
+    failed: Known,
+    rates: Family<ByDirection, Gauge<f64, AtomicU64>>,
+    changes: Family<ByDirection, Counter>,
+    retries: Family<ByReplica, Counter>,
 }
 
 pub struct Meters {
@@ -153,6 +164,13 @@ impl Replicas {
         registry.register("replica_pending", "Writes that wait for etcd", self.pending.clone());
         registry.register("replica_conflicts", "Writes that met another", self.conflicts.clone());
         registry.register("replica_held", "Conflicts that wait for a person", self.held.clone());
+        registry.register("replica_failed", "Writes that were refused or given up", self.failed.clone());
+        let rates = "Changes over the last minute, by direction";
+        registry.register("replica_changes_per_second", rates, self.rates.clone());
+        let changes = "Changes since the leader began, by direction";
+        registry.register("replica_changes", changes, self.changes.clone());
+        let retries = "Attempts of writes that came to nothing since the leader began";
+        registry.register("replica_retries", retries, self.retries.clone());
     }
 
     async fn look(&self, house: &House) {
@@ -169,9 +187,29 @@ impl Replicas {
                 (&self.pending, status.as_ref().map(|status| status.pending as f64)),
                 (&self.conflicts, status.as_ref().map(|status| status.conflicts as f64)),
                 (&self.held, status.as_ref().map(|status| status.held as f64)),
+                (&self.failed, status.as_ref().map(|status| status.failed as f64)),
             ];
             for (gauge, number) in numbers {
                 gauge.get_or_create(&of).set(number.unwrap_or(f64::NAN));
+            }
+            self.pace(name, status.as_ref());
+        }
+    }
+
+    /// The leader counts, wherever it runs. One that begins anew begins at 0, as counters may.
+    fn pace(&self, name: &str, status: Option<&StatusReport>) {
+        let retries = self.retries.get_or_create_owned(&ByReplica { replica: name.to_owned() });
+        if let Some(status) = status {
+            retries.inner().store(status.retries, Ordering::Relaxed);
+        }
+        let from = status.map(|status| (status.rates.from_etcd, status.counts.events_applied));
+        let to = status.map(|status| (status.rates.to_etcd, status.counts.writes_applied));
+        for (direction, known) in [("from_etcd", from), ("to_etcd", to)] {
+            let of = ByDirection { replica: name.to_owned(), direction };
+            self.rates.get_or_create(&of).set(known.map_or(f64::NAN, |(rate, _)| rate));
+            let total = self.changes.get_or_create_owned(&of);
+            if let Some((_, changes)) = known {
+                total.inner().store(changes, Ordering::Relaxed);
             }
         }
     }

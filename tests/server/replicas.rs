@@ -71,3 +71,30 @@ async fn a_replica_whose_servers_are_away_is_down_and_its_numbers_are_unknown() 
     assert_eq!(all["replicas"][0]["replica"], "far");
     assert_eq!(all["replicas"][0]["error"]["kind"], "unavailable", "{all}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rates_and_retries_of_a_replica_are_told_by_the_api_the_page_and_the_metrics() {
+    let stage = Stage::new("paced").await;
+    let (_home, serving) = serving(&stage).await;
+    stage.sql("select etcd_set('$P' || n, 'v') from generate_series(1, 30) n").await;
+    let told = async || {
+        let status = serving.get("/api/replicas/paced").await.is(200).json();
+        status["rates"]["to_etcd"].as_f64().unwrap() > 0.0
+            && status["rates"]["from_etcd"].as_f64().unwrap() > 0.0
+            && status["retries"] == 0
+    };
+    assert!(eventually(told).await, "{}", serving.said());
+    let text = serving.get("/metrics").await.is(200).text;
+    for line in [
+        "trueup_replica_changes_total{replica=\"paced\",direction=\"to_etcd\"} 30",
+        "trueup_replica_changes_total{replica=\"paced\",direction=\"from_etcd\"} 30",
+        "trueup_replica_retries_total{replica=\"paced\"} 0",
+    ] {
+        assert!(text.contains(line), "no {line} in:\n{text}");
+    }
+    let rate = "trueup_replica_changes_per_second{replica=\"paced\",direction=\"to_etcd\"} ";
+    let rate = text.lines().find_map(|line| line.strip_prefix(rate)?.parse::<f64>().ok());
+    assert!(rate.is_some_and(|rate| rate > 0.0 && rate <= 15.0), "{text}");
+    let page = serving.get("/replicas/paced").await.is(200).text;
+    assert!(page.contains("To etcd") && page.contains(" / s</dd>"), "{page}");
+}

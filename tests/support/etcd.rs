@@ -10,6 +10,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use super::certificates::Authority;
 use super::leash::{DataFolder, Leash, free_ports, program};
 use super::until;
 
@@ -23,12 +24,17 @@ pub type History = BTreeMap<(String, i64), Option<String>>;
 
 pub struct Etcd {
     nodes: Vec<Node>,
+    /// Of what clients connect to.
+    scheme: &'static str,
+    flags: Vec<String>,
     folder: DataFolder,
 }
 
 struct Node {
     client_port: u16,
     peer_port: u16,
+    /// Tells of its health without TLS, whatever clients need.
+    health_port: u16,
     /// `None` while killed.
     process: Mutex<Option<Leash>>,
 }
@@ -36,14 +42,38 @@ struct Node {
 impl Etcd {
     /// Start a cluster and wait until every node sees a leader.
     pub async fn start(nodes: usize) -> Self {
+        Self::start_with(nodes, &[]).await
+    }
+
+    /// One node that shows a certificate for 127.0.0.1 and asks clients for one of the same authority.
+    pub async fn start_tls(authority: &Authority) -> Self {
+        let server = authority.issue("etcd", "IP:127.0.0.1");
+        let flags = [
+            format!("--cert-file={}", server.certificate.display()),
+            format!("--key-file={}", server.key.display()),
+            format!("--trusted-ca-file={}", authority.file().display()),
+            "--client-cert-auth=true".to_owned(),
+        ];
+        Self::begin("https", 1, &flags).await
+    }
+
+    /// With flags besides, as `--max-txn-ops=8`.
+    pub async fn start_with(nodes: usize, flags: &[&str]) -> Self {
+        let flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
+        Self::begin("http", nodes, &flags).await
+    }
+
+    async fn begin(scheme: &'static str, nodes: usize, flags: &[String]) -> Self {
         for _ in 0..STARTS_MAX {
-            let ports = free_ports(nodes * 2);
-            let nodes = ports.chunks(2).map(|pair| Node {
-                client_port: pair[0],
-                peer_port: pair[1],
+            let ports = free_ports(nodes * 3);
+            let nodes = ports.chunks(3).map(|ports| Node {
+                client_port: ports[0],
+                peer_port: ports[1],
+                health_port: if scheme == "https" { ports[2] } else { ports[0] },
                 process: Mutex::new(None),
             });
-            let etcd = Etcd { nodes: nodes.collect(), folder: DataFolder::new("etcd") };
+            let folder = DataFolder::new("etcd");
+            let etcd = Etcd { nodes: nodes.collect(), scheme, flags: flags.to_vec(), folder };
             for node in 0..etcd.nodes.len() {
                 etcd.launch(node);
             }
@@ -142,20 +172,23 @@ impl Etcd {
             .enumerate()
             .map(|(other, it)| format!("n{other}=http://127.0.0.1:{}", it.peer_port))
             .collect();
-        let Node { client_port, peer_port, process } = &self.nodes[node];
-        let client = format!("http://127.0.0.1:{client_port}");
+        let Node { client_port, peer_port, health_port, process } = &self.nodes[node];
+        let client = format!("{}://127.0.0.1:{client_port}", self.scheme);
         let peer = format!("http://127.0.0.1:{peer_port}");
         let data = self.folder.path().join(format!("n{node}"));
-        let command = [
-            server.to_str().unwrap(),
-            &format!("--name=n{node}"),
-            &format!("--data-dir={}", data.display()),
-            &format!("--listen-client-urls={client}"),
-            &format!("--advertise-client-urls={client}"),
-            &format!("--listen-peer-urls={peer}"),
-            &format!("--initial-advertise-peer-urls={peer}"),
-            &format!("--initial-cluster={}", cluster.join(",")),
+        let flags = [
+            format!("--name=n{node}"),
+            format!("--data-dir={}", data.display()),
+            format!("--listen-client-urls={client}"),
+            format!("--advertise-client-urls={client}"),
+            format!("--listen-peer-urls={peer}"),
+            format!("--initial-advertise-peer-urls={peer}"),
+            format!("--initial-cluster={}", cluster.join(",")),
         ];
+        let health = (health_port != client_port)
+            .then(|| format!("--listen-metrics-urls=http://127.0.0.1:{health_port}"));
+        let mut command = vec![server.to_str().unwrap()];
+        command.extend(flags.iter().chain(&health).chain(&self.flags).map(String::as_str));
         let log = self.folder.path().join(format!("n{node}.log"));
         *process.lock().unwrap() = Some(Leash::start(&command, "KILL", &log));
     }
@@ -187,7 +220,7 @@ impl Etcd {
 impl Node {
     /// etcd calls itself healthy when it has a leader and can commit.
     fn healthy(&self) -> bool {
-        let address = SocketAddr::from(([127, 0, 0, 1], self.client_port));
+        let address = SocketAddr::from(([127, 0, 0, 1], self.health_port));
         let ask = || -> std::io::Result<String> {
             let mut stream = TcpStream::connect_timeout(&address, LOOK)?;
             stream.set_read_timeout(Some(LOOK))?;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::OnceCell;
 
+pub mod certificates;
 pub mod cloudflare;
 pub mod etcd;
 pub mod git_http;

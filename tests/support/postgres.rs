@@ -5,6 +5,7 @@ use std::process::{Command, Output};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::certificates::Authority;
 use super::leash::{DataFolder, Leash, am_root, free_ports, program};
 use super::until;
 
@@ -28,7 +29,35 @@ impl Postgres {
 
     /// With settings besides, as `wal_level=logical`.
     pub async fn start_with(settings: &[&str]) -> Self {
+        let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
+        Self::begin(DataFolder::new("postgres"), settings).await
+    }
+
+    /// With a certificate for 127.0.0.1. The user `carrier` needs one of the same authority, others none.
+    pub async fn start_tls(authority: &Authority) -> Self {
         let folder = DataFolder::new("postgres");
+        let server = authority.issue("postgres", "IP:127.0.0.1");
+        // It refuses a key that others own or may read.
+        let key = folder.path().join("server.key");
+        std::fs::copy(&server.key, &key).unwrap();
+        give_to_postgres(&key);
+        let rules = folder.path().join("hba.conf");
+        std::fs::write(
+            &rules,
+            "hostssl all carrier all cert\nhostnossl all carrier all reject\nhost all all all trust\n",
+        )
+        .unwrap();
+        let settings = vec![
+            "ssl=on".to_owned(),
+            format!("ssl_cert_file={}", server.certificate.display()),
+            format!("ssl_key_file={}", key.display()),
+            format!("ssl_ca_file={}", authority.file().display()),
+            format!("hba_file={}", rules.display()),
+        ];
+        Self::begin(folder, settings).await
+    }
+
+    async fn begin(folder: DataFolder, settings: Vec<String>) -> Self {
         let data = folder.path().join("data");
         std::fs::create_dir(&data).unwrap();
         give_to_postgres(&data);
@@ -44,7 +73,6 @@ impl Postgres {
         ]);
         assert!(output.status.success(), "initdb: {}", String::from_utf8_lossy(&output.stderr));
 
-        let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
         let (process, databases) = (Mutex::new(None), AtomicU32::new(0));
         let mut postgres = Postgres { port: 0, settings, process, databases, folder };
         for _ in 0..STARTS_MAX {

@@ -52,6 +52,7 @@ pub async fn show(State(house): State<Shared>, Named(name): Named<String>) -> Re
 fn numbers(status: &StatusReport) -> Markup {
     let counts = [
         ("Writes waiting", status.pending),
+        ("Tried before", status.retrying),
         ("Conflicts", status.conflicts),
         ("Held", status.held),
         ("Failed", status.failed),
@@ -60,10 +61,13 @@ fn numbers(status: &StatusReport) -> Markup {
         ("etcd revision", status.etcd_revision),
         ("Mirrored revision", status.applied_revision),
     ];
+    let rates = [("From etcd", status.rates.from_etcd), ("To etcd", status.rates.to_etcd)];
     html! {
         section.card aria-label="Counters" { div.in { dl.facts {
             div { dt { "Prefix" } dd.mono { (status.prefix) } }
             div { dt { "Schema" } dd.mono { (status.schema) } }
+            @for (name, rate) in rates { div { dt { (name) } dd { (format!("{rate:.1} / s")) } } }
+            div { dt { "Retries" } dd { (grouped(status.retries)) } }
             @for (name, number) in counts { div { dt { (name) } dd { (grouped(number.unsigned_abs())) } } }
         } } }
     }

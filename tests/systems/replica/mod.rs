@@ -2,12 +2,17 @@
 
 pub mod conflicts;
 mod from_etcd;
+mod hosts;
+mod limits;
 mod outages;
 mod process;
+mod rates;
 mod running;
 mod sql;
 mod storm;
+mod tls;
 mod to_etcd;
+mod tokens;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -64,11 +69,16 @@ impl Stage {
     }
 
     pub async fn on(name: &str, etcd: Held<Etcd>, postgres: Held<Postgres>) -> Self {
+        let url = format!("etcd://{}/{name}/", etcd.endpoints());
+        Self::at(name, &url, etcd, postgres).await
+    }
+
+    /// With an etcd that is not reached by its endpoints alone.
+    pub async fn at(name: &str, url: &str, etcd: Held<Etcd>, postgres: Held<Postgres>) -> Self {
         let prefix = format!("/{name}/");
         let dsn = postgres.fresh_database();
-        let url = format!("etcd://{}{prefix}", etcd.endpoints());
-        let client = Client::new(&EtcdPlace::parse(&url).unwrap(), None).unwrap();
-        let mut spec = ReplicaSpec::new(name, &url, &dsn).unwrap();
+        let client = Client::new(&EtcdPlace::parse(url).unwrap(), None).unwrap();
+        let mut spec = ReplicaSpec::new(name, url, &dsn).unwrap();
         spec.poll = Duration::from_secs(1);
         let stage = Stage { etcd, postgres, prefix, dsn, spec, client, sql: Mutex::new(None) };
         stage.replica().init().await.unwrap();

@@ -1,0 +1,113 @@
+//! What an etcd takes at once, keeps and has room for.
+
+use trueup::etcd::request::put;
+
+use super::{Held, Stage};
+use crate::support::proxy::Proxy;
+use crate::support::{Etcd, eventually, postgres};
+
+const LARGEST: &str = "select max(n) from (select count(*) as n from etcd_wal group by result_revision) t";
+
+async fn with_flags(name: &str, flags: &[&str]) -> Stage {
+    let own = Held::Own(Box::new(Etcd::start_with(1, flags).await));
+    Stage::on(name, own, Held::Shared(postgres().await)).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_etcd_that_takes_few_operations_gets_smaller_transactions() {
+    let stage = with_flags("few", &["--max-txn-ops=8"]).await;
+    stage.sql("select etcd_set('$P' || n, 'v') from generate_series(1, 50) n").await;
+    stage.sql("select etcd_delete('$Pnever/' || n) from generate_series(1, 50) n").await;
+    let running = stage.start();
+    stage
+        .sql_becomes("select status, count(*) from etcd_wal group by 1 order by 1", "applied|50\nnoop|50")
+        .await;
+    let largest: usize = stage.sql(&format!("{LARGEST} where n < 50")).await.parse().unwrap();
+    assert!((2..=7).contains(&largest), "{largest} writes in one transaction");
+    stage.live_sets_equal().await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ordinary_etcd_gets_as_much_as_it_takes_at_once() {
+    let stage = Stage::new("many").await;
+    stage.sql("select etcd_set('$P' || n, 'v') from generate_series(1, 300) n").await;
+    let running = stage.start();
+    stage.sql_becomes("select status, count(*) from etcd_wal group by 1", "applied|300").await;
+    assert_eq!(stage.sql(LARGEST).await, "126");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_answer_is_found_again_in_an_etcd_that_takes_few_operations() {
+    let mut stage = with_flags("few-lost", &["--max-txn-ops=8"]).await;
+    let proxy = Proxy::before(&stage.etcd.endpoints()).await;
+    stage.spec.etcd.endpoints = vec![proxy.address().to_owned()];
+    let running = stage.started().await;
+    proxy.change(|weather| weather.lose_answers = true);
+    stage.sql("select etcd_set('$P' || n, 'v') from generate_series(1, 6) n").await;
+    assert!(eventually(async || stage.get("6").await.is_some()).await, "the request went through");
+    proxy.change(|weather| weather.lose_answers = false);
+    proxy.cut();
+    stage.sql_becomes("select status, count(*) from etcd_wal group by 1", "applied|6").await;
+    assert_eq!(stage.get("6").await.unwrap().version, 1, "written once");
+    assert!(running.heard("recovered"));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn max_attempts_at_an_etcd_without_room_end_in_failed_with_the_reason() {
+    let mut stage = with_flags("full", &["--quota-backend-bytes=1000000"]).await;
+    stage.spec.max_attempts = 3;
+    let running = stage.started().await;
+    let full = eventually(async || stage.client.put(put("fill", vec![0; 100_000])).await.is_err());
+    assert!(full.await, "the quota is never reached");
+    stage.sql("select etcd_set('$Pa', 'no room')").await;
+    stage.sql_becomes("select status, attempts from etcd_wal", "failed|3").await;
+    let why = stage.sql("select last_error from etcd_wal").await;
+    for part in ["space exceeded", "(3 attempts)", "Compact and defragment etcd"] {
+        assert!(why.contains(part), "no {part:?} in {why}");
+    }
+    assert_eq!(stage.sql("select count(*) from etcd_events where kind = 'failed'").await, "1");
+    let status = stage.replica().status().await.unwrap();
+    assert_eq!((status.failed, status.pending), (1, 0));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn writes_whose_answer_was_lost_are_decided_even_when_their_revision_was_compacted() {
+    let mut stage = with_flags("compacted", &[]).await;
+    let proxy = Proxy::before(&stage.etcd.endpoints()).await;
+    let direct = stage.spec.etcd.endpoints.clone();
+    for name in ["kept", "gone", "theirs"] {
+        stage.put(name, "0").await;
+    }
+    stage.spec.etcd.endpoints = vec![proxy.address().to_owned()];
+    let running = stage.started().await;
+    stage.sql_becomes("select count(*) from etcd", "3").await;
+    proxy.change(|weather| weather.lose_answers = true);
+    let theirs = stage.put("theirs", "1").await;
+    stage
+        .sql(
+            "begin; select etcd_set('$Pkept', 'ours'); select etcd_set('$Pnew', 'ours');
+             select etcd_delete('$Pgone'); select etcd_set('$Ptheirs', 'ours'); commit",
+        )
+        .await;
+    assert!(eventually(async || stage.get("new").await.is_some()).await, "the request went through");
+    // The process dies, others write, and etcd forgets the moment of our transaction.
+    drop(running);
+    let last = stage.put("new", "overtaken").await;
+    stage.client.compact(last).await.unwrap();
+    stage.spec.etcd.endpoints = direct;
+    let running = stage.started().await;
+    stage.sql_becomes("select status from etcd_wal order by id", "applied\napplied\nnoop\nconflict").await;
+    let winning = "select result_revision from etcd_wal where status = 'conflict'";
+    assert_eq!(stage.sql(winning).await, theirs.to_string());
+    stage.live_sets_equal().await;
+    assert_eq!(stage.get_text("kept").await.as_deref(), Some("ours"));
+    assert_eq!(stage.get("kept").await.unwrap().version, 2, "written once");
+    assert_eq!(stage.get_text("new").await.as_deref(), Some("overtaken"));
+    assert_eq!(stage.get("gone").await, None);
+    assert_eq!(stage.get_text("theirs").await.as_deref(), Some("1"));
+    running.stop().await;
+}
