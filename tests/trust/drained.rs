@@ -13,13 +13,7 @@ use crate::support;
 
 const WORKERS: usize = 4;
 const KILLS: usize = 8;
-/// Items when nobody asked for a long run, and when somebody did.
-const ITEMS: usize = 5_000;
-const ITEMS_SOAKED: usize = 50_000;
-
-fn items() -> usize {
-    if std::env::var("TRUEUP_SOAK_SECONDS").is_ok() { ITEMS_SOAKED } else { ITEMS }
-}
+const ITEMS: usize = 50_000;
 
 /// Everything is synced, and every export waits, because its target is in the way of itself.
 async fn backlog(count: usize) -> Home {
@@ -71,7 +65,7 @@ fn tend(home: &Home, workers: &mut [Child], kill: bool) -> usize {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn workers_that_are_killed_lose_nothing_and_export_each_record_once() {
-    let count = items();
+    let count = ITEMS;
     let home = backlog(count).await;
     let mut workers: Vec<Child> = (0..WORKERS).map(|_| worker(&home)).collect();
     let mut killed = 0;
