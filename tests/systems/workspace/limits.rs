@@ -120,6 +120,32 @@ async fn a_model_that_does_not_keep_to_the_schema_is_quoted() {
 }
 
 #[tokio::test]
+async fn a_model_that_asks_to_wait_is_waited_for_and_one_that_talks_nonsense_is_said_so() {
+    let desk = Desk::new();
+    desk.wiki.page("p", vec![Paper::new("att1", ITALIAN)]);
+    let workspace = desk.workspace().await;
+    let french = || workspace.policy("p", "att1", Some(Language::Fr));
+    desk.model.server.answer(|_| Reply::status(404));
+    assert_eq!(french().await.unwrap_err().kind(), Kind::NotFound, "there is no such model there");
+    for nonsense in ["<html>Back soon!</html>", "{\"choices\":[", "{\"choices\":[]}"] {
+        desk.model.server.answer(move |_| Reply::ok(nonsense).header("Content-Type", "application/json"));
+        let error = french().await.unwrap_err();
+        assert!(matches!(error.kind(), Kind::Invalid | Kind::Unavailable), "{nonsense}: {error}");
+    }
+    let before = desk.clock.slept_ms();
+    let mut refused = 2;
+    desk.model.server.answer(move |_| {
+        refused -= 1;
+        if refused >= 0 {
+            return Reply::status(429).header("Retry-After", "7");
+        }
+        answer(r#"{"title":"Règle","content":"Chaque doctorant"}"#)
+    });
+    assert_eq!(french().await.unwrap().title, "Règle");
+    assert_eq!(desk.clock.slept_ms() - before, 14_000, "as long as it asked, twice");
+}
+
+#[tokio::test]
 async fn what_somebody_else_wrote_is_not_overwritten() {
     let desk = Desk::new();
     desk.wiki.page("p", vec![Paper::new("att1", ENGLISH)]);
