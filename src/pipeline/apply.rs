@@ -17,7 +17,7 @@ use crate::shape::Existing;
 use crate::state::held::HeldItem;
 use crate::state::journal::{Change, Late, OpenBatch};
 use crate::state::{Report, item, keys};
-use crate::store::{Item, Outcome};
+use crate::store::{Item, Outcome, Sum};
 
 /// What applying found out beyond the report's counts.
 #[derive(Default)]
@@ -31,6 +31,10 @@ pub struct Applied {
     pub parked: HashSet<String>,
     /// Bytes of journal written, for retention.
     pub journal_bytes: u64,
+    /// How keys and versions of the baseline changed by what landed …
+    pub moved: Sum,
+    /// … and whether it changed in any other way.
+    pub settled_aside: bool,
 }
 
 /// A batch whose intents are (about to be) in state.
@@ -200,6 +204,7 @@ impl<'a, P: Prepare> Applier<'a, P> {
                     if let Some(note) = note {
                         self.report.warn(note);
                     }
+                    self.applied.settled_aside |= !items.is_empty();
                     batch.aside.extend(items);
                     self.report.count(&scope, |counts| match how {
                         Settled::Unchanged => counts.unchanged += 1,
@@ -305,6 +310,7 @@ impl<'a, P: Prepare> Applier<'a, P> {
         }
         self.applied.journal_bytes += batch.writes.iter().map(settle::weight).sum::<u64>();
         self.ask.progress.advance(batch.writes.len() as u64);
+        self.applied.moved = self.applied.moved.and(&arrived.moved);
         arrived.items()
     }
 

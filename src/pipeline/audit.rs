@@ -218,7 +218,7 @@ impl Pipeline {
         };
         let ask = Ask { stop: Stop::default(), progress: Arc::new(Silent), ..Ask::plain("audit") };
         let past = super::past::past(&alone, &ask, &Informed::of_nothing(&alone)).await?;
-        let mut reading = read::read(&alone, &ask, &Cursors::new(), &past, &mut report).await?;
+        let mut reading = read::read(&alone, &ask, &Cursors::new(), &past, None, &mut report).await?;
         for step in reading.steps.read::<Step>()? {
             let step = step?;
             let is_drift = matches!(step.action, Action::Change(Change::Update, Why::Drift));

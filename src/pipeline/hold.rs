@@ -27,7 +27,7 @@ impl Pipeline {
             if let Err(error) = line.note_rejections(header, &report.id).await {
                 report.fail(&error);
             }
-            line.close(&mut report, None).await;
+            line.close(&mut report, None, None).await;
             Ok(report)
         });
         let outcome = lock.guard(work).await;

@@ -12,15 +12,22 @@ const AHEAD: usize = 2;
 
 pub struct Lines {
     prefix: String,
+    /// Until the first line is asked for, nothing is read.
+    unread: Option<(SharedStore, What)>,
     pages: mpsc::Receiver<Result<Vec<Listed>>>,
     page: VecDeque<Listed>,
 }
 
 impl Lines {
     pub fn of(store: SharedStore, prefix: impl Into<String>, what: What) -> Self {
-        let prefix = prefix.into();
+        let (_, pages) = mpsc::channel(AHEAD);
+        Lines { prefix: prefix.into(), unread: Some((store, what)), pages, page: VecDeque::new() }
+    }
+
+    fn start(&mut self, store: SharedStore, what: What) {
         let (sender, pages) = mpsc::channel(AHEAD);
-        let below = prefix.clone();
+        self.pages = pages;
+        let below = self.prefix.clone();
         tokio::spawn(async move {
             let mut after: Option<String> = None;
             loop {
@@ -33,11 +40,13 @@ impl Lines {
                 }
             }
         });
-        Lines { prefix, pages, page: VecDeque::new() }
     }
 
     /// Make sure the next line is at hand, if there is one. Cheap when it is.
     pub async fn fill(&mut self) -> Result<()> {
+        if let Some((store, what)) = self.unread.take() {
+            self.start(store, what);
+        }
         while self.page.is_empty() {
             match self.pages.recv().await {
                 Some(page) => self.page = page?.into(),

@@ -11,6 +11,7 @@ use crate::error::{Error, Fault, Kind, Result};
 use crate::queue;
 use crate::shape::Shape;
 use crate::source::{Cursors, Source, Versions};
+use crate::state::footing::Footing;
 use crate::state::held::HeldItem;
 use crate::state::lock::{Lock, Locks};
 use crate::state::{Report, State, item, keys, retention};
@@ -27,6 +28,7 @@ mod expire;
 pub mod failing;
 mod finish;
 mod follow;
+mod footing;
 mod guard;
 pub mod hold;
 mod lines;
@@ -60,6 +62,8 @@ const STARTS_MAX: u32 = 100;
 #[derive(Clone)]
 pub struct Pipeline {
     pub name: String,
+    /// The digest of its settings.
+    pub settings: String,
     pub source: Arc<dyn Source>,
     pub shape: Arc<dyn Shape>,
     pub store: SharedStore,
@@ -120,9 +124,9 @@ impl Ask {
 }
 
 /// How a pass went.
-#[derive(PartialEq, Eq)]
 enum Turn {
-    Done,
+    /// To its end; with what the next one may stand on.
+    Done(Option<Footing>),
     /// Rows of an older layout have appeared in the store: nothing was done, stock must be taken first.
     MetOlderRows,
 }
@@ -170,21 +174,26 @@ impl Pipeline {
     }
 
     async fn run_alone(&self, ask: &Ask, lock: &Lock<'_>) -> Result<Report> {
-        let begin = Box::pin(async { Ok((recover::recover(self).await?, self.begin(ask.trigger).await?)) });
-        let (recovered, mut report) = lock.guard(begin).await?;
+        let begin = Box::pin(async {
+            let recovered = recover::recover(self).await?;
+            let footing = footing::load(self).await?;
+            Ok((recovered, footing, self.begin(ask.trigger).await?))
+        });
+        let (recovered, footing, mut report) = lock.guard(begin).await?;
         if recovered > 0 {
             report.warn(format!("{recovered} changes of an interrupted run had arrived and were settled"));
         }
         // A look at one key says nothing about the pipeline.
         let notifier = self.notifier.as_ref().filter(|_| ask.only.is_none());
         let work = Box::pin(async {
-            if let Err(error) = self.pass(ask, &mut report).await {
+            let left = self.pass(ask, footing, &mut report).await.unwrap_or_else(|error| {
                 report.fail(&error);
-            }
+                None
+            });
             self.state.still_held()?;
             self.follow_up(ask, &mut report).await;
             self.keep_records(ask, &mut report).await;
-            self.close(&mut report, notifier).await;
+            self.close(&mut report, notifier, left).await;
             if let Some(notifier) = notifier {
                 // What cannot be said now waits in the queue.
                 drop(notifier.deliver(ask.waits).await);
@@ -214,29 +223,36 @@ impl Pipeline {
         }
     }
 
-    async fn pass(&self, ask: &Ask, report: &mut Report) -> Result<()> {
+    async fn pass(
+        &self,
+        ask: &Ask,
+        footing: Option<Footing>,
+        report: &mut Report,
+    ) -> Result<Option<Footing>> {
         let begun = report.clone();
         let informed = stock::inform(self, ask.full, true).await?;
-        if informed.line.pass_informed(ask, &informed, report).await? == Turn::MetOlderRows {
-            // Reading decided nothing yet: stock is taken, and then everything is read.
-            *report = begun;
-            let informed = stock::inform(self, true, true).await?;
-            informed.line.pass_informed(ask, &informed, report).await?;
+        if let Turn::Done(left) = informed.line.pass_informed(ask, &informed, footing, report).await? {
+            return Ok(left);
         }
-        Ok(())
+        // Reading decided nothing yet: stock is taken, and then everything is read.
+        *report = begun;
+        let informed = stock::inform(self, true, true).await?;
+        informed.line.pass_informed(ask, &informed, None, report).await?;
+        Ok(None)
     }
 
     async fn pass_informed(
         &self,
         ask: &Ask,
         informed: &stock::Informed<'_>,
+        footing: Option<Footing>,
         report: &mut Report,
     ) -> Result<Turn> {
         let past = past::past(self, ask, informed).await?;
         let cursors = if informed.afresh { Cursors::new() } else { self.cursors().await? };
 
         ask.progress.step(&self.name, "reading", None);
-        let reading = read::read(self, ask, &cursors, &past, report).await;
+        let reading = read::read(self, ask, &cursors, &past, footing.as_ref(), report).await;
         report.requests = self.source.requests();
         let reading = reading?;
         if reading.met_older && !informed.afresh {
@@ -249,6 +265,7 @@ impl Pipeline {
             finish::report_broken(&reading.scopes, report);
             return Err(finish::nothing_could_be_read(&reading.scopes));
         }
+        let known = reading.sum;
         let mut plan = decide::decide(self, ask, &past, reading, report).await?;
         if let Some(sealed) = &ask.sealed {
             sealed.compare(&self.sealed_steps(&mut plan.steps).await?)?;
@@ -269,12 +286,13 @@ impl Pipeline {
         let mut applier = apply::Applier::new(self, ask, preparer, report);
         let outcome = applier.all(&mut plan.steps).await;
         let applied = applier.applied;
+        let left = footing::left(self, ask, known, &applied, report);
         report.requests = self.source.requests();
         if let Err(error) = &outcome {
             report.cause.get_or_insert(error.kind());
         }
         finish::finish(self, ask, &past, plan, applied, report).await?;
-        outcome.map(|()| Turn::Done)
+        outcome.map(|()| Turn::Done(left))
     }
 
     /// Whether documents are kept until they are exported.
@@ -303,11 +321,12 @@ impl Pipeline {
             let chance = u128::from(self.clock.random()) << 64 | u128::from(self.clock.random());
             let id = retention::run_id_after(newest.as_deref(), self.clock.now(), chance)?;
             let report = Report::start(id, &self.name, trigger, rfc3339_ms(self.clock.now()));
-            let items = vec![
+            let mut items = vec![
                 item(keys::run(&report.id), &report)?.expecting(Expect::Absent),
                 item(keys::last(&self.name), &report.id)?,
                 item(keys::NEWEST_RUN, &report.id)?.expecting(expect),
             ];
+            items.extend(footing::taken_away(self));
             // Another pipeline that began at the same instant must not get the same id. It may have made the same one:
             // then the newest run is already so, and only the run itself tells.
             if self.state.commit_if(items).await? {
@@ -318,18 +337,26 @@ impl Pipeline {
     }
 
     /// End the run. One that cannot be written down is still reported; the next start finds it unfinished.
-    async fn close(&self, report: &mut Report, notifier: Option<&notify::Notifier>) {
-        if let Err(error) = self.end(report, notifier).await {
+    async fn close(&self, report: &mut Report, notifier: Option<&notify::Notifier>, left: Option<Footing>) {
+        if let Err(error) = self.end(report, notifier, left).await {
             report.fail(&error);
             report.conclude();
         }
     }
 
     /// Write down how it ended, then forget what is old.
-    async fn end(&self, report: &mut Report, notifier: Option<&notify::Notifier>) -> Result<()> {
+    async fn end(
+        &self,
+        report: &mut Report,
+        notifier: Option<&notify::Notifier>,
+        left: Option<Footing>,
+    ) -> Result<()> {
         report.conclude();
         report.finished = Some(rfc3339_ms(self.clock.now()));
-        let mut items = vec![crate::state::item(keys::run(&report.id), report)?];
+        let mut items = vec![item(keys::run(&report.id), report)?];
+        if let Some(footing) = left.filter(|_| report.cause.is_none()) {
+            items.push(item(keys::footing(&self.name), &footing)?);
+        }
         if let Some(notifier) = notifier {
             items.extend(notifier.items(report).await?);
         }

@@ -84,6 +84,7 @@ impl Pipeline {
             .context(|| format!("opening the store {}", spec.into.name))?;
         Ok(Pipeline {
             name: spec.name.clone(),
+            settings: spec.digest.clone(),
             source: source(spec, memory, access).await?,
             shape: shape(&spec.shape, &spec.from),
             store,

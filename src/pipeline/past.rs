@@ -33,6 +33,17 @@ pub struct Past {
 }
 
 impl Past {
+    /// Nothing but the last run's outcome is known of anything.
+    pub fn is_blank(&self) -> bool {
+        self.decisions.is_empty()
+            && self.approved.is_empty()
+            && self.held.is_empty()
+            && self.parked.is_empty()
+            && self.failing.is_empty()
+            && self.expired.is_empty()
+            && self.older.is_empty()
+    }
+
     pub fn holds(&self, identity: &str) -> bool {
         !self.held_identities.is_empty() && self.held_identities.contains(identity)
     }

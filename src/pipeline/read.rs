@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 use serde::Deserialize;
 
 use super::detect::{self, Finding, Known};
+use super::footing::{self, Ground};
 use super::lines::Lines;
 use super::past::Past;
 use super::plan::{Action, Kept, Seen, Step, Steps, Why};
@@ -16,10 +17,11 @@ use super::{Ask, Pipeline};
 use crate::error::{Error, Fault, Result};
 use crate::record::{Fingerprint, Version};
 use crate::source::{self, Cursors};
+use crate::state::footing::Footing;
 use crate::state::held::Verdict;
 use crate::state::journal::Change;
 use crate::state::{Report, decode, keys};
-use crate::store::{Listed, What as Ls};
+use crate::store::{Listed, Sum, What as Ls};
 
 /// What reading found: steps to take, things not seen, and how every scope ended.
 #[derive(Default)]
@@ -30,6 +32,8 @@ pub struct Reading {
     pub scopes: Scopes,
     /// Keys the baseline holds.
     pub known: u64,
+    /// Those keys with their versions, where that is of use.
+    pub sum: Option<Sum>,
     /// Decisions the source has overtaken.
     pub void: Vec<String>,
     /// Entries that lost to another of the same identity: entry id, identity, scope.
@@ -49,6 +53,7 @@ pub async fn read(
     ask: &Ask,
     cursors: &Cursors,
     past: &Past,
+    footing: Option<&Footing>,
     report: &mut Report,
 ) -> Result<Reading> {
     let mut cursors = cursors.clone();
@@ -57,13 +62,13 @@ pub async fn read(
         cursors.clear();
     }
     let before = report.clone();
-    let found = read_once(line, ask, &cursors, past, report).await?;
+    let found = read_once(line, ask, &cursors, past, footing, report).await?;
     if found.stale.is_empty() {
         return Ok(found);
     }
     cursors.retain(|scope, _| !found.stale.contains(scope));
     *report = before;
-    read_once(line, ask, &cursors, past, report).await
+    read_once(line, ask, &cursors, past, None, report).await
 }
 
 async fn read_once(
@@ -71,6 +76,7 @@ async fn read_once(
     ask: &Ask,
     cursors: &Cursors,
     past: &Past,
+    footing: Option<&Footing>,
     report: &mut Report,
 ) -> Result<Reading> {
     let (mut sink, events) = source::channel_until(ask.stop.flag());
@@ -88,6 +94,7 @@ async fn read_once(
     let merging = async {
         let sightings = Sightings::of(events, line.shape.clone(), line.source.sorted());
         let mut merge = Merge::start(line, ask, past, report).await?;
+        merge.ground = Ground::of(line, ask, past, footing);
         merge.all(sightings).await?;
         Ok(merge.found)
     };
@@ -118,6 +125,8 @@ struct Merge<'a> {
     strangers: Strangers,
     found: Reading,
     last: Option<(String, String)>,
+    /// What the last run left, until something is sighted.
+    ground: Option<Ground>,
 }
 
 /// The two fields of a baseline record that every comparison needs, without decoding the rest.
@@ -156,10 +165,22 @@ impl<'a> Merge<'a> {
             keys::bases(&line.name),
             Ls::Values,
         );
-        let found = Reading::default();
+        let found = Reading { sum: footing::nothing_yet(line, ask), ..Reading::default() };
         let (only, heal) = (ask.only.as_deref(), &ask.heal);
         let strangers = Strangers::default();
-        Ok(Merge { line, only, heal, past, report, baseline, joined, strangers, found, last: None })
+        Ok(Merge {
+            line,
+            only,
+            heal,
+            past,
+            report,
+            baseline,
+            joined,
+            strangers,
+            found,
+            last: None,
+            ground: None,
+        })
     }
 
     async fn all(&mut self, mut sightings: Sightings) -> Result<()> {
@@ -172,10 +193,28 @@ impl<'a> Merge<'a> {
                 }
             }
         }
+        if let Some(ground) = self.ground.take()
+            && let Some(footing) = ground.holds(&self.found.scopes).await?
+        {
+            footing::count(&footing, self.report);
+            self.found.known = footing.sum.count;
+            self.found.sum = Some(footing.sum);
+            return Ok(());
+        }
         while let Some(known) = self.baseline.pop().await? {
             self.unseen(known).await?;
         }
         self.meet_the_rest().await
+    }
+
+    /// A record of the baseline was met.
+    fn know(&mut self, identity: &str, known: &Listed) -> Result<()> {
+        self.found.known += 1;
+        if let Some(sum) = &mut self.found.sum {
+            let peeked = peek(known)?;
+            sum.add(peeked.key.as_deref().unwrap_or(identity), &peeked.version);
+        }
+        Ok(())
     }
 
     /// What the store's listing says about an identity's key. Keys it passes on the way are strangers.
@@ -218,6 +257,7 @@ impl<'a> Merge<'a> {
     }
 
     async fn sighting(&mut self, sighting: Sighting) -> Result<()> {
+        self.ground = None;
         let known = self.baseline_of(&sighting.identity).await?;
         if !self.wanted(&sighting.identity, known.as_ref()) {
             return Ok(());
@@ -330,8 +370,9 @@ impl<'a> Merge<'a> {
                     }
                 }
                 Some(next) if next == identity => {
-                    self.found.known += 1;
-                    return self.baseline.pop().await;
+                    let known = self.baseline.pop().await?;
+                    known.as_ref().map_or(Ok(()), |known| self.know(identity, known))?;
+                    return Ok(known);
                 }
                 _ => return Ok(None),
             }
@@ -339,8 +380,8 @@ impl<'a> Merge<'a> {
     }
 
     async fn unseen(&mut self, known: Listed) -> Result<()> {
-        self.found.known += 1;
         let identity = keys::below(&keys::bases(&self.line.name), &known.key).to_owned();
+        self.know(&identity, &known)?;
         if !self.wanted(&identity, Some(&known)) {
             return Ok(());
         }

@@ -101,6 +101,11 @@ impl Scopes {
         !self.ends.is_empty() && self.ends.values().all(|end| matches!(end, End::Complete(_)))
     }
 
+    /// Nothing was read: every scope said that it did not change.
+    pub fn all_unchanged(&self) -> bool {
+        !self.ends.is_empty() && self.ends.values().all(|end| *end == End::Unchanged)
+    }
+
     /// Where the source as a whole stands now, if it was read to its end.
     pub fn head(&self) -> Option<String> {
         match self.ends.get("") {

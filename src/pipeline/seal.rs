@@ -169,7 +169,7 @@ impl Pipeline {
     ) -> Result<Option<Sealed>> {
         let past = past::past(self, ask, informed).await?;
         let cursors = if informed.afresh { Cursors::new() } else { self.cursors().await? };
-        let reading = read::read(self, ask, &cursors, &past, report).await?;
+        let reading = read::read(self, ask, &cursors, &past, None, report).await?;
         if reading.met_older && !informed.afresh {
             return Ok(None);
         }

@@ -6,9 +6,9 @@ use super::records::Beside;
 use crate::error::{Fault, Result};
 use crate::queue;
 use crate::record::Version;
-use crate::state::journal::{Exceptions, Intent, Late, OpenBatch, PriorValue};
+use crate::state::journal::{Exceptions, Intent, Late, OpenBatch, PriorBase, PriorValue};
 use crate::state::{Pointer, Tombstone, item, keys};
-use crate::store::Item;
+use crate::store::{Item, Sum};
 
 /// The outcomes of one batch, turned into state items.
 pub struct Arrived<'a> {
@@ -18,6 +18,8 @@ pub struct Arrived<'a> {
     items: Vec<Item>,
     exceptions: Exceptions,
     unknown: Vec<u32>,
+    /// What becomes of the baseline's keys and versions.
+    pub moved: Sum,
 }
 
 impl<'a> Arrived<'a> {
@@ -29,13 +31,29 @@ impl<'a> Arrived<'a> {
             items: Vec::new(),
             exceptions: Vec::new(),
             unknown: Vec::new(),
+            moved: Sum::default(),
         }
     }
 
     pub fn landed(&mut self, write: &Write, version: Option<Version>) -> Result<()> {
+        if self.line.store.caps().sums {
+            self.sum_up(&write.intent, version.as_ref());
+        }
         self.items.extend(landed(self.line, &write.intent, version, write.pointer.clone())?);
         self.items.extend(write.release.iter().cloned());
         Ok(())
+    }
+
+    fn sum_up(&mut self, intent: &Intent, version: Option<&Version>) {
+        if intent.retire {
+            return;
+        }
+        if let Some(PriorBase { base, .. }) = &intent.prior_base {
+            self.moved.take(base.key(&intent.identity), &base.version.0);
+        }
+        if let Some(PriorBase { base, .. }) = &intent.next {
+            self.moved.add(base.key(&intent.identity), &version.unwrap_or(&base.version).0);
+        }
     }
 
     /// What went along with a change: known to be there, or doubtful.

@@ -84,7 +84,7 @@ impl Pipeline {
             }
             line.follow_up(ask, &mut report).await;
             line.keep_records(ask, &mut report).await;
-            line.close(&mut report, None).await;
+            line.close(&mut report, None, None).await;
             Ok(report)
         });
         let outcome = lock.guard(work).await;

@@ -172,6 +172,11 @@ pub fn stock(pipeline: &str) -> String {
     format!("stock/{pipeline}")
 }
 
+/// What the last run left, as one sum.
+pub fn footing(pipeline: &str) -> String {
+    format!("footing/{pipeline}")
+}
+
 /// Rows of an older layout that wait for a current one.
 pub fn older_rows(pipeline: &str) -> String {
     format!("older/{pipeline}/")

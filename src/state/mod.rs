@@ -11,6 +11,7 @@ use crate::record::Version;
 use crate::store::{Item, Listed, Mode, Op, Outcome, Query, SharedStore, StoreExt, What};
 
 pub mod base;
+pub mod footing;
 pub mod held;
 pub mod journal;
 pub mod keys;

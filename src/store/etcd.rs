@@ -41,6 +41,7 @@ const CAPS: Caps = Caps {
     strong_read: true,
     cheap_list: true,
     keeps_fingerprint: false,
+    sums: false,
     bulk_max: EACH_MAX,
     key_max: 2_048,
     value_max: VALUE_BYTES_MAX,

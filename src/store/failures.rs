@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
 
-use super::{Caps, Item, Mode, Outcome, Page, Query, SharedStore, Store, Stored};
+use super::{Caps, Item, Mode, Outcome, Page, Query, SharedStore, Store, Stored, Sum};
 use crate::error::Result;
 
 /// By the name of the config, or the address without secrets; as many as the config names.
@@ -68,6 +68,10 @@ impl Store for Watched {
 
     async fn survey(&self, query: Query<'_>) -> Result<Page> {
         self.counted(self.inner.survey(query).await)
+    }
+
+    async fn sum(&self) -> Result<Option<Sum>> {
+        self.counted(self.inner.sum().await)
     }
 
     async fn write(&self, items: Vec<Item>, mode: Mode) -> Result<Vec<Result<Outcome>>> {

@@ -25,7 +25,10 @@ pub mod prefixed;
 mod sift;
 pub mod sqlite;
 pub mod stamped;
+mod sum;
 pub mod tables;
+
+pub use sum::Sum;
 
 /// What a store can promise. Code asks the caps, never the kind of store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +46,8 @@ pub struct Caps {
     pub cheap_list: bool,
     /// `Put.fingerprint` comes back from `get` and `list`.
     pub keeps_fingerprint: bool,
+    /// `sum` answers, for much less than a listing costs.
+    pub sums: bool,
     /// Items per `write` that the store handles best.
     pub bulk_max: usize,
     /// Longest key and largest value, in bytes.
@@ -208,6 +213,11 @@ pub trait Store: Send + Sync {
     /// the keys answers with those alone and reads no value.
     async fn survey(&self, query: Query<'_>) -> Result<Page> {
         self.list(Query { what: What::Values, ..query }).await
+    }
+
+    /// All keys and their versions, as a listing would give them, summed up; `None` = only a listing can tell.
+    async fn sum(&self) -> Result<Option<Sum>> {
+        Ok(None)
     }
 
     /// One outcome per item, in order.

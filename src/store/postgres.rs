@@ -42,6 +42,7 @@ const CAPS: Caps = Caps {
     strong_read: true,
     cheap_list: true,
     keeps_fingerprint: true,
+    sums: false,
     bulk_max: 1_000,
     // A B-tree entry takes 2,704 bytes.
     key_max: 2_048,

@@ -63,6 +63,7 @@ impl Store for Stamped {
         let inner = self.inner.caps();
         Caps {
             keeps_fingerprint: true,
+            sums: false,
             value_max: inner.value_max.saturating_sub(MARK_BYTES as u64),
             ..inner
         }

@@ -13,7 +13,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use bytes::Bytes;
 use reqwest::header::{self, HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 use tokio::sync::{Semaphore, mpsc};
@@ -33,7 +32,7 @@ mod rows;
 mod scope;
 
 use row::Picker;
-use rows::Rows;
+use rows::{Rows, Told};
 use scope::{Item, Message, Parent, Which};
 
 /// An answer of hundreds of thousands of rows; more belongs on pages.
@@ -227,7 +226,8 @@ impl Telling<'_> {
         out: &mut Sink,
     ) -> Result<()> {
         self.nameless = false;
-        let mut rows = Rows::default();
+        let api = self.api;
+        let mut rows = Rows::of(&api.spec.resources[self.resource].table.name, scope);
         let mut position = 0;
         loop {
             match messages.recv().await {
@@ -235,8 +235,8 @@ impl Telling<'_> {
                 Some(Message::Page(items)) => {
                     for item in items {
                         position += 1;
-                        let event = self.item(scope, position, item);
-                        rows.add(event, out).await?;
+                        let told = self.item(scope, position, item);
+                        rows.add(told, out).await?;
                     }
                 }
                 Some(Message::End(Ok(()))) if self.nameless => {
@@ -256,23 +256,19 @@ impl Telling<'_> {
         }
     }
 
-    fn item(&mut self, scope: &Scope, position: usize, item: Item) -> Event {
-        let bad = |id: String, error| Event::Bad(Entry::new(id, scope, ""), error);
-        let (id, lent, event) = match item {
+    fn item(&mut self, scope: &Scope, position: usize, item: Item) -> Told {
+        let bad = |id: String, error| Told::Bad(Event::Bad(Entry::new(id, scope, ""), error));
+        let (id, lent, told) = match item {
             Item::Bad { external_id: None, error, .. } => {
                 self.nameless = true;
                 return bad(format!("{scope}#{position}"), error);
             }
             Item::Bad { external_id: Some(id), error, lent } => {
-                let event = bad(format!("{}/{id}", self.table()), error);
-                (id, lent, event)
+                let told = bad(format!("{}/{id}", self.table()), error);
+                (id, lent, told)
             }
             Item::Row { external_id, bytes, print, lent } => {
-                let mut entry =
-                    Entry::new(format!("{}/{external_id}", self.table()), scope, print.to_string());
-                entry.size = Some(bytes.len() as u64);
-                entry.inline = Some(Bytes::from(bytes));
-                (external_id, Some(lent), Event::Seen(entry))
+                (external_id.clone(), Some(lent), Told::Row { external_id, bytes, print })
             }
         };
         if self.seen.contains(&id) {
@@ -280,11 +276,11 @@ impl Telling<'_> {
             let error = Error::new(Kind::Invalid, format!("{name} was listed already; the first one counts"));
             return bad(format!("{name}#{position}"), error);
         }
-        self.seen.insert(id.clone());
         if let Some(lent) = lent.filter(|_| !self.api.lent[self.resource].is_empty()) {
-            self.children.push(Some(Parent { external_id: id, lent }));
+            self.children.push(Some(Parent { external_id: id.clone(), lent }));
         }
-        event
+        self.seen.insert(id);
+        told
     }
 }
 

@@ -1,48 +1,62 @@
 //! The rows of one scope, kept back until it is known whether any of them changed: a scope whose rows are all as they
 //! were when it was last applied says just that, and nobody need look at them one by one.
 
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+
 use crate::error::Result;
-use crate::record::Fingerprint;
+use crate::record::{Entry, Fingerprint, Scope};
 use crate::source::{Event, Sink};
 
 /// Rows of a scope that are kept back; those of a larger one flow on as they come.
 const KEPT_BYTES_MAX: usize = 4 << 20;
 /// What a row costs beside its bytes.
-const ROW_BYTES: usize = 256;
+const ROW_BYTES: usize = 128;
 
 /// Part of every digest, so that another way to make them is another digest.
-const FORM: &[u8] = b"rows of a scope, 1";
+const FORM: &[u8] = b"rows of a scope, 2";
 
-pub struct Rows {
-    kept: Vec<Event>,
+/// What a list says of one item.
+pub enum Told {
+    Row {
+        external_id: String,
+        bytes: Vec<u8>,
+        print: Fingerprint,
+    },
+    /// It cannot be used.
+    Bad(Event),
+}
+
+pub struct Rows<'a> {
+    table: &'a str,
+    scope: &'a Scope,
+    kept: Vec<Told>,
     bytes: usize,
     /// Over ids and checksums in the order they came; `None` = something in the scope cannot be used.
-    digest: Option<Fingerprint>,
+    digest: Option<Sha256>,
     /// Some have been told already.
     flowing: bool,
 }
 
-impl Default for Rows {
-    fn default() -> Self {
-        Rows { kept: Vec::new(), bytes: 0, digest: Some(Fingerprint::of(FORM)), flowing: false }
+impl<'a> Rows<'a> {
+    pub fn of(table: &'a str, scope: &'a Scope) -> Self {
+        let digest = Some(Sha256::new_with_prefix(FORM));
+        Rows { table, scope, kept: Vec::new(), bytes: 0, digest, flowing: false }
     }
-}
 
-impl Rows {
-    pub async fn add(&mut self, event: Event, out: &mut Sink) -> Result<()> {
-        self.digest = match (&event, self.digest) {
-            (Event::Seen(entry), Some(so_far)) => Some(Fingerprint::of_parts(&[
-                &so_far.0,
-                &(entry.id.len() as u64).to_be_bytes(),
-                entry.id.as_bytes(),
-                entry.version.as_bytes(),
-            ])),
-            _ => None,
-        };
-        if let Event::Seen(entry) = &event {
-            self.bytes += ROW_BYTES + entry.inline.as_ref().map_or(0, bytes::Bytes::len);
+    pub async fn add(&mut self, told: Told, out: &mut Sink) -> Result<()> {
+        match (&told, &mut self.digest) {
+            (Told::Row { external_id, bytes, print }, digest) => {
+                self.bytes += ROW_BYTES + bytes.len();
+                if let Some(digest) = digest {
+                    digest.update((external_id.len() as u64).to_be_bytes());
+                    digest.update(external_id);
+                    digest.update(print.0);
+                }
+            }
+            (Told::Bad(_), digest) => *digest = None,
         }
-        self.kept.push(event);
+        self.kept.push(told);
         if self.bytes < KEPT_BYTES_MAX {
             return Ok(());
         }
@@ -56,7 +70,7 @@ impl Rows {
     }
 
     pub fn digest(&self) -> Option<String> {
-        self.digest.map(|digest| digest.to_string())
+        self.digest.clone().map(|digest| hex::encode(digest.finalize()))
     }
 
     /// Everything that is still kept, then how the scope ended.
@@ -67,7 +81,17 @@ impl Rows {
 
     async fn flow(&mut self, out: &mut Sink) -> Result<()> {
         self.bytes = 0;
-        for event in self.kept.drain(..) {
+        for told in std::mem::take(&mut self.kept) {
+            let event = match told {
+                Told::Bad(event) => event,
+                Told::Row { external_id, bytes, print } => {
+                    let id = format!("{}/{external_id}", self.table);
+                    let mut entry = Entry::new(id, self.scope, print.to_string());
+                    entry.size = Some(bytes.len() as u64);
+                    entry.inline = Some(Bytes::from(bytes));
+                    Event::Seen(entry)
+                }
+            };
             out.send(event).await?;
         }
         Ok(())

@@ -44,6 +44,7 @@ const CAPS: Caps = Caps {
     strong_read: false,
     cheap_list: false,
     keeps_fingerprint: false,
+    sums: false,
     bulk_max: 10_000,
     key_max: 512,
     value_max: 25 * 1024 * 1024,

@@ -40,6 +40,7 @@ const CAPS: Caps = Caps {
     strong_read: true,
     cheap_list: true,
     keeps_fingerprint: false,
+    sums: false,
     // One flush per folder and batch: a thousand files share it.
     bulk_max: 1_000,
     // Well below the longest path of Linux (4,096), with room for the folder's own.

@@ -138,6 +138,7 @@ impl Store for Objects {
             strong_read: true,
             cheap_list: true,
             keeps_fingerprint: false,
+            sums: false,
             // There is no bulk request; a batch of this size keeps all connections busy.
             bulk_max: 256,
             key_max: KEY_MAX - self.prefix.len(),

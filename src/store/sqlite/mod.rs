@@ -37,6 +37,7 @@ pub(super) const CAPS: Caps = Caps {
     strong_read: true,
     cheap_list: true,
     keeps_fingerprint: true,
+    sums: false,
     // From here on a larger batch no longer saves much: the flush to disk is shared by enough rows.
     bulk_max: 1_000,
     // Room for any other store's key below a prefix of ours.

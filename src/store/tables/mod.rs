@@ -12,8 +12,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::{
-    Access, Caps, Item, Listed, Mode, Outcome, Page, Query, Store, Stored, What, check_atomic, check_limits,
-    check_lone,
+    Access, Caps, Item, Listed, Mode, Outcome, Page, Query, Store, Stored, Sum, What, check_atomic,
+    check_limits, check_lone,
 };
 use crate::clock::{SharedClock, rfc3339_ms};
 use crate::config::{Database, Place as At, StoreSpec, TableSpec};
@@ -35,6 +35,7 @@ const CAPS: Caps = Caps {
     strong_read: true,
     cheap_list: true,
     keeps_fingerprint: true,
+    sums: true,
     bulk_max: 1_000,
     // An index entry of PostgreSQL takes 2,704 bytes.
     key_max: 2_048,
@@ -176,6 +177,14 @@ impl Store for Tables {
             }
         }
         Ok(page)
+    }
+
+    async fn sum(&self) -> Result<Option<Sum>> {
+        let sum = match &self.database {
+            Open::Sqlite(database) => database.sum(self.tables.clone()).await,
+            Open::Postgres(database) => database.sum(&self.tables).await,
+        };
+        sum.context(|| format!("summing up {}", self.name)).map(Some)
     }
 
     async fn write(&self, items: Vec<Item>, mode: Mode) -> Result<Vec<Result<Outcome>>> {

@@ -3,18 +3,20 @@
 //! Writers of one database take turns on `sync_cache`; readers never wait. What somebody changes by hand between our
 //! look and our write within one transaction is overwritten, as any later change of ours would.
 
+use futures::TryStreamExt as _;
 use tokio_postgres::{GenericClient, Row};
 
 use super::layout::{self, Change, Found, Table, Type};
-use super::row::{Held, Place, version};
+use super::row::{Adding, Held, Place, version};
 use super::{Batch, Span};
 use crate::error::{Error, Result};
 use crate::postgres::pool::Pool;
 use crate::postgres::{BULK_MAX, PostgresPlace, STATEMENT_MAX, Session, quoted, within};
 use crate::record::Fingerprint;
 use crate::secret::Secret;
-use crate::store::{Access, Listed, Outcome, What};
+use crate::store::{Access, Listed, Outcome, Sum, What};
 
+mod fresh;
 mod pen;
 mod sql;
 
@@ -85,6 +87,19 @@ impl Database {
             })
             .await?;
         Ok(rows.iter().map(|row| line(sql, table, span, row)).collect())
+    }
+
+    /// All tables, each as of one moment.
+    pub async fn sum(&self, tables: &[Table]) -> Result<Sum> {
+        self.pool
+            .with(async |session| {
+                let mut adding = Adding::default();
+                for (sql, table) in self.sql.iter().zip(tables).filter(|(sql, _)| !sql.absent) {
+                    within(BULK_MAX, summed(session, sql, table, &mut adding)).await?;
+                }
+                Ok(adding.sum)
+            })
+            .await
     }
 
     pub async fn write(&self, tables: &[Table], batch: Batch) -> Result<Vec<Result<Outcome>>> {
@@ -194,6 +209,19 @@ async fn held(
         }
     }
     Ok(all)
+}
+
+async fn summed(
+    session: &Session,
+    sql: &Sql,
+    table: &Table,
+    adding: &mut Adding,
+) -> Result<(), tokio_postgres::Error> {
+    let mut rows = std::pin::pin!(session.query_raw(&sql.sum, [&table.name]).await?);
+    while let Some(row) = rows.try_next().await? {
+        adding.add(table, row.get(0), row.get(1), row.get(3), row.get(2));
+    }
+    Ok(())
 }
 
 fn line(sql: &Sql, table: &Table, span: &Span, row: &Row) -> Listed {

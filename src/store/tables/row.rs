@@ -11,7 +11,7 @@ use crate::error::{Error, Kind, Result};
 use crate::record::{Fingerprint, Version};
 use crate::shape::canonical;
 use crate::shape::rows::MISSING_SINCE;
-use crate::store::{Item, Op};
+use crate::store::{Item, Op, Sum};
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Cell {
@@ -182,7 +182,34 @@ pub fn external_id(table: &Table, row: &Cells) -> String {
 
 /// The version of a row as the cache tells it: which row, when it was written, what was written.
 pub fn version(row_id: i64, seen_ms: i64, checksum: &str) -> Version {
-    Version(format!("{row_id}.{seen_ms}.{}", checksum.get(..8).unwrap_or(checksum)))
+    let mut text = String::with_capacity(40);
+    write_version(&mut text, row_id, seen_ms, checksum);
+    Version(text)
+}
+
+fn write_version(out: &mut String, row_id: i64, seen_ms: i64, checksum: &str) {
+    // Writing to a string cannot fail.
+    let _ = write!(out, "{row_id}.{seen_ms}.{}", checksum.get(..8).unwrap_or(checksum));
+}
+
+/// A table's keys and versions, added up without a copy of each.
+#[derive(Default)]
+pub struct Adding {
+    pub sum: Sum,
+    key: String,
+    version: String,
+}
+
+impl Adding {
+    pub fn add(&mut self, table: &Table, external_id: &str, row_id: i64, seen_ms: i64, checksum: &str) {
+        self.key.clear();
+        self.key.push_str(&table.name);
+        self.key.push('/');
+        self.key.push_str(external_id);
+        self.version.clear();
+        write_version(&mut self.version, row_id, seen_ms, checksum);
+        self.sum.add(&self.key, &self.version);
+    }
 }
 
 impl Held {

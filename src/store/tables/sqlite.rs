@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rusqlite::{Connection, OpenFlags};
 
 use super::layout::{self, Found, Table, Type};
-use super::row::{Held, Place, version};
+use super::row::{Adding, Held, Place, version};
 use super::{Batch, Span};
 use crate::error::{Error, Kind, Result, from_io};
 use crate::postgres::quoted;
@@ -17,7 +17,7 @@ use crate::record::Fingerprint;
 use crate::store::sqlite::APPLICATION_ID;
 use crate::store::sqlite::fault::explain;
 use crate::store::sqlite::file::{connect, folder_of, open_to_read, open_unchanging};
-use crate::store::{Access, Listed, Outcome, What};
+use crate::store::{Access, Listed, Outcome, Sum, What};
 
 mod pen;
 mod sql;
@@ -75,6 +75,16 @@ impl Database {
         blocking(move || {
             let connection = reader.lock().unwrap_or_else(PoisonError::into_inner);
             list(&connection, &sql[span.table], &tables[span.table], &span).map_err(explain)
+        })
+        .await
+    }
+
+    pub async fn sum(&self, tables: Arc<Vec<Table>>) -> Result<Sum> {
+        let Some(reader) = self.reader.clone() else { return Ok(Sum::default()) };
+        let sql = self.sql.clone();
+        blocking(move || {
+            let mut connection = reader.lock().unwrap_or_else(PoisonError::into_inner);
+            sum(&mut connection, &sql, &tables).map_err(explain)
         })
         .await
     }
@@ -234,6 +244,27 @@ fn create(table: &Table) -> String {
          created_at TEXT NOT NULL, updated_at TEXT NOT NULL, missing_since TEXT)",
         quoted(&table.name)
     )
+}
+
+/// All tables as of one moment.
+fn sum(connection: &mut Connection, sql: &[Sql], tables: &[Table]) -> rusqlite::Result<Sum> {
+    let moment = connection.transaction()?;
+    let mut adding = Adding::default();
+    // Rows of one batch were written at one instant.
+    let mut instant = (String::new(), 0);
+    for (sql, table) in sql.iter().zip(tables).filter(|(sql, _)| !sql.absent) {
+        let mut statement = moment.prepare_cached(&sql.sum)?;
+        let mut rows = statement.query([&table.name])?;
+        while let Some(row) = rows.next()? {
+            let seen_at = row.get_ref(3)?.as_str()?;
+            if instant.0 != seen_at {
+                instant = (seen_at.to_owned(), pen::ms(seen_at));
+            }
+            let (id, checksum) = (row.get_ref(0)?.as_str()?, row.get_ref(2)?.as_str()?);
+            adding.add(table, id, row.get_ref(1)?.as_i64()?, instant.1, checksum);
+        }
+    }
+    Ok(adding.sum)
 }
 
 fn list(connection: &Connection, sql: &Sql, table: &Table, span: &Span) -> rusqlite::Result<Vec<Listed>> {

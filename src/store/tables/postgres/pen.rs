@@ -8,6 +8,7 @@ use tokio_postgres::Transaction;
 use super::super::Batch;
 use super::super::layout::{Table, Type};
 use super::super::row::{Cell, Cells, Held, Place, version};
+use super::fresh;
 use super::sql::{CACHE_COPY, CACHE_DELETE, LOCK, Sql};
 use crate::error::{Error, Kind, Result};
 use crate::postgres::{BULK_MAX, STATEMENT_MAX, Session, within};
@@ -30,6 +31,9 @@ pub(super) async fn write(
     tables: &[Table],
     batch: &Batch,
 ) -> Result<Vec<Result<Outcome>>> {
+    if let Some(outcomes) = fresh::write(session, sql, tables, batch).await? {
+        return Ok(outcomes);
+    }
     let transaction = within(STATEMENT_MAX, session.transaction()).await?;
     within(BULK_MAX, transaction.batch_execute(LOCK)).await?;
     let places: Vec<Place> = batch.items.iter().map(|(_, parsed)| parsed.place.clone()).collect();
@@ -79,7 +83,7 @@ fn judged(batch: &Batch, held: &[Option<Held>]) -> Vec<Option<Result<Outcome>>> 
 }
 
 /// In JSON a NUL is always escaped; an escaped backslash before `u0000` makes it something else.
-fn has_nul(value: &[u8]) -> bool {
+pub(super) fn has_nul(value: &[u8]) -> bool {
     let mut rest = value;
     while let Some(at) = rest.iter().position(|byte| *byte == b'\\') {
         if rest[at..].starts_with(b"\\u0000") {
@@ -247,7 +251,7 @@ impl Pen<'_> {
     }
 }
 
-fn now_ms(now: &str) -> i64 {
+pub(super) fn now_ms(now: &str) -> i64 {
     now.parse::<jiff::Timestamp>().map_or(0, jiff::Timestamp::as_millisecond)
 }
 

@@ -12,13 +12,18 @@ pub(in crate::store::tables) struct Sql {
     pub absent: bool,
     pub list_keys: String,
     pub list_values: String,
+    /// All of it, in no order.
+    pub sum: String,
     pub held: String,
     /// By natural key, from rows given as JSON.
     pub natural: String,
     pub update: String,
     pub copy: String,
+    pub copy_binary: String,
     /// Row ids for rows to come.
     pub reserve: String,
+    /// The same as one list.
+    pub reserve_all: String,
     pub delete: String,
     /// For each column of the table: its place among those selected.
     places: Vec<Option<usize>>,
@@ -27,6 +32,7 @@ pub(in crate::store::tables) struct Sql {
 
 pub(super) const CACHE_COPY: &str =
     "COPY sync_cache(table_name, external_id, checksum, internal_id, schema_version, seen_at) FROM STDIN";
+pub(super) const CACHE_COPY_BINARY: &str = "COPY sync_cache(table_name, external_id, checksum, internal_id, schema_version, seen_at) FROM STDIN BINARY";
 pub(super) const CACHE_DELETE: &str =
     "DELETE FROM sync_cache WHERE table_name = $1 AND external_id = ANY($2)";
 pub(super) const LOCK: &str = "LOCK TABLE sync_cache IN SHARE ROW EXCLUSIVE MODE";
@@ -83,6 +89,14 @@ fn update(name: &str, all: &[String], typed: &[String]) -> String {
     )
 }
 
+fn reserve(name: &str) -> String {
+    format!(
+        "WITH ids AS MATERIALIZED (SELECT pg_get_serial_sequence('{}', 'row_id')::regclass AS of)
+         SELECT nextval(ids.of) FROM ids, generate_series(1, $1::bigint)",
+        name.replace('\'', "''")
+    )
+}
+
 impl Sql {
     pub fn new(table: &Table, found: &Found) -> Self {
         let name = quoted(&table.name);
@@ -104,6 +118,8 @@ impl Sql {
         let row = each_in(&name, "t", "t.row_id = c.internal_id");
         let joined = format!("FROM sync_cache c {row}");
         let entry = each_in("sync_cache", "c", "c.table_name = $1 AND c.external_id = i.external_id");
+        let into = format!("COPY {name}(row_id, created_at, updated_at, missing_since, {})", all.join(", "));
+        let reserve = reserve(&name);
         Sql {
             absent: found.columns.is_empty(),
             list_keys: format!(
@@ -114,21 +130,20 @@ impl Sql {
                 "SELECT c.external_id, c.internal_id, c.checksum, {seen_ms}, {cells} {joined} WHERE {range}
                  ORDER BY c.external_id LIMIT $5"
             ),
+            sum: format!(
+                "SELECT c.external_id, c.internal_id, left(c.checksum, 8), {seen_ms} FROM sync_cache c
+                 WHERE c.table_name = $1 AND EXISTS(SELECT 1 FROM {name} t WHERE t.row_id = c.internal_id)"
+            ),
             held: format!(
                 "SELECT i.at, c.internal_id, c.checksum, {seen_ms}, {cells}
                  FROM unnest($2::text[]) WITH ORDINALITY AS i(external_id, at) {entry} {row}"
             ),
             natural: natural(&name, &cells, &typed, &keys),
             update: update(&name, &all, &typed),
-            copy: format!(
-                "COPY {name}(row_id, created_at, updated_at, missing_since, {}) FROM STDIN",
-                all.join(", ")
-            ),
-            reserve: format!(
-                "WITH ids AS MATERIALIZED (SELECT pg_get_serial_sequence('{}', 'row_id')::regclass AS of)
-                 SELECT nextval(ids.of) FROM ids, generate_series(1, $1::bigint)",
-                name.replace('\'', "''")
-            ),
+            copy: format!("{into} FROM STDIN"),
+            copy_binary: format!("{into} FROM STDIN BINARY"),
+            reserve_all: reserve.replace("nextval(ids.of)", "array_agg(nextval(ids.of))"),
+            reserve,
             delete: format!("DELETE FROM {name} WHERE row_id = ANY($1)"),
             places,
             selected: count,

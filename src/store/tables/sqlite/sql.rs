@@ -12,6 +12,8 @@ pub(in crate::store::tables) struct Sql {
     pub absent: bool,
     pub list_keys: String,
     pub list_values: String,
+    /// All of it, in no order: the cache is read from its start to its end.
+    pub sum: String,
     /// By external id, through the cache.
     pub held: String,
     /// By natural key.
@@ -73,6 +75,10 @@ impl Sql {
             list_values: format!(
                 "SELECT c.external_id, c.internal_id, c.checksum, c.seen_at, {cells} {joined} WHERE {range}
                  ORDER BY c.external_id LIMIT ?5"
+            ),
+            sum: format!(
+                "SELECT c.external_id, c.internal_id, c.checksum, c.seen_at FROM sync_cache c
+                 WHERE +c.table_name = ?1 AND EXISTS(SELECT 1 FROM {name} t WHERE t.row_id = c.internal_id)"
             ),
             held: format!(
                 "SELECT c.internal_id, c.checksum, c.seen_at, {cells} {joined}
