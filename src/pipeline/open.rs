@@ -8,7 +8,7 @@ use super::notify::Notifier;
 use crate::clock::SharedClock;
 use crate::config::{self, Config, From, GitSpec, GithubSpec, Place, Selection, ShapeSpec};
 use crate::error::{Context, Result};
-use crate::queue::FollowUp;
+use crate::queue::{Effect, FollowUp};
 use crate::record::Fingerprint;
 use crate::secret::{Secret, SecretRef};
 use crate::shape::Shape;
@@ -104,6 +104,13 @@ impl Pipeline {
             then: follow_ups(spec),
         })
     }
+}
+
+/// The names of what is to be done by us, messages about runs included.
+pub fn worked_on(spec: &config::Pipeline, memory: &Memory) -> Vec<String> {
+    let ours = follow_ups(spec).into_iter().filter(|then| !matches!(then.effect, Effect::Outside));
+    let messages = Notifier::of(spec, memory).map(|notifier| notifier.follow_up());
+    ours.chain(messages).map(|then| then.name).collect()
 }
 
 /// Policies nobody exports are left for somebody outside, who takes them from the queue.
