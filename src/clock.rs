@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use jiff::Timestamp;
+use jiff::{Timestamp, civil};
 
 #[async_trait]
 pub trait Clock: Send + Sync {
@@ -128,6 +128,35 @@ pub fn rfc3339_ms(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()
 }
 
+/// Milliseconds since 1970 of `2025-10-23T22:00:00.000Z`, and of nothing that is written in another way.
+pub fn read_rfc3339_ms(text: &str) -> Option<i64> {
+    let bytes: &[u8; 24] = text.as_bytes().try_into().ok()?;
+    let marks = [(4, b'-'), (7, b'-'), (10, b'T'), (13, b':'), (16, b':'), (19, b'.'), (23, b'Z')];
+    if marks.iter().any(|(at, mark)| bytes[*at] != *mark) {
+        return None;
+    }
+    let number = |from: usize, until: usize| {
+        bytes[from..until].iter().try_fold(0i64, |number, byte| {
+            byte.is_ascii_digit().then(|| number * 10 + i64::from(byte - b'0'))
+        })
+    };
+    let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
+    let (hour, minute, second, ms) = (number(11, 13)?, number(14, 16)?, number(17, 19)?, number(20, 23)?);
+    if year < 1 || hour > 23 || minute > 59 || second > 59 {
+        return None;
+    }
+    // The calendar says which dates there are, arithmetic how far they are.
+    civil::Date::new(i16::try_from(year).ok()?, i8::try_from(month).ok()?, i8::try_from(day).ok()?).ok()?;
+    Some((((days(year, month, day) * 24 + hour) * 60 + minute) * 60 + second) * 1_000 + ms)
+}
+
+/// Days from 1970 to a date of the Gregorian calendar, in years that begin with March.
+fn days(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month > 2 { year } else { year - 1 };
+    let since_march = (month + 9) % 12;
+    365 * year + year / 4 - year / 100 + year / 400 + (153 * since_march + 2) / 5 + day - 719_469
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -138,5 +167,38 @@ mod tests {
         let clock = SystemClock::fixed_at(Some(fixed));
         assert_eq!((clock.now(), clock.now()), (fixed, fixed));
         assert!(clock.machine_now() > fixed, "file times are compared with it");
+    }
+
+    #[test]
+    fn instants_are_read_in_one_form_only() {
+        for text in [
+            "1970-01-01T00:00:00.000Z",
+            "2000-02-29T23:59:59.999Z",
+            "1969-12-31T23:59:59.999Z",
+            "0001-01-01T00:00:00.000Z",
+            "9999-12-31T23:59:59.999Z",
+            "2026-11-16T07:20:43.123Z",
+        ] {
+            let at: civil::DateTime = text.trim_end_matches('Z').parse().unwrap();
+            let epoch = civil::date(1970, 1, 1).at(0, 0, 0, 0);
+            let expected = at.duration_since(epoch).as_millis();
+            assert_eq!(read_rfc3339_ms(text).map(i128::from), Some(expected), "{text}");
+        }
+        for text in [
+            "",
+            "2026-11-16",
+            "2026-11-16T07:20:43Z",
+            "2026-11-16 07:20:43.123Z",
+            "2026-11-16T07:20:43.123z",
+            "2026-02-30T00:00:00.000Z",
+            "2026-13-01T00:00:00.000Z",
+            "0000-01-01T00:00:00.000Z",
+            "2026-11-16T24:00:00.000Z",
+            "2026-11-16T23:59:60.000Z",
+            "+026-11-16T23:59:59.000Z",
+            "2026-11-16T07:20:43.12éZ",
+        ] {
+            assert_eq!(read_rfc3339_ms(text), None, "{text}");
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 
-use super::{Caps, Item, Mode, Op, Outcome, Page, Query, SharedStore, Store, Stored};
+use super::{Caps, Item, Mode, Op, Outcome, Page, Query, SharedStore, Store, Stored, Sum};
 use crate::error::Result;
 
 pub struct Counted {
@@ -112,6 +112,10 @@ impl Store for Counted {
         let page = self.failing(self.inner.survey(query).await)?;
         add(&self.read, page.items.len());
         Ok(page)
+    }
+
+    async fn sum(&self) -> Result<Option<Sum>> {
+        self.failing(self.inner.sum().await)
     }
 
     async fn write(&self, items: Vec<Item>, mode: Mode) -> Result<Vec<Result<Outcome>>> {

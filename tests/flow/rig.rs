@@ -83,6 +83,7 @@ impl Rig {
 
     pub async fn line(&self) -> Pipeline {
         Pipeline {
+            settings: String::new(),
             name: LINE.to_owned(),
             source: self.source.clone(),
             shape: self.shape.clone(),

@@ -31,7 +31,7 @@ mod row;
 mod rows;
 mod scope;
 
-use row::Picker;
+use row::{Lent, Picker};
 use rows::{Rows, Told};
 use scope::{Item, Message, Parent, Which};
 
@@ -106,9 +106,10 @@ impl Rest {
                 let Some(parent) = waiting.next() else { break };
                 let (sender, messages) = mpsc::channel(PAGES_AHEAD);
                 let scope = telling.scope(parent.as_ref());
+                let cursor = cursors.get(&*scope).cloned();
                 scopes.spawn(scope::read(
                     self.api.clone(),
-                    Which { resource, parent },
+                    Which { resource, parent, cursor },
                     out.stop_flag(),
                     sender,
                 ));
@@ -239,6 +240,7 @@ impl Telling<'_> {
                         rows.add(told, out).await?;
                     }
                 }
+                Some(Message::Same(rows)) => return self.same(scope, rows, out).await,
                 Some(Message::End(Ok(()))) if self.nameless => {
                     return rows.tell(Event::Window(scope.clone(), None), out).await;
                 }
@@ -256,6 +258,35 @@ impl Telling<'_> {
         }
     }
 
+    /// A scope in which nothing changed. What another scope has listed before is an error here, as always.
+    async fn same(&mut self, scope: &Scope, rows: Vec<(String, Lent)>, out: &mut Sink) -> Result<()> {
+        for (at, (id, lent)) in rows.into_iter().enumerate() {
+            match self.meet(id, Some(lent)) {
+                Ok(()) => {}
+                Err(id) => out.send(self.twice(scope, at + 1, &id)).await?,
+            }
+        }
+        out.send(Event::Unchanged(scope.clone())).await
+    }
+
+    /// Each id counts once; one that was met before comes back.
+    fn meet(&mut self, id: String, lent: Option<Lent>) -> Result<(), String> {
+        if self.seen.contains(&id) {
+            return Err(id);
+        }
+        if let Some(lent) = lent.filter(|_| !self.api.lent[self.resource].is_empty()) {
+            self.children.push(Some(Parent { external_id: id.clone(), lent }));
+        }
+        self.seen.insert(id);
+        Ok(())
+    }
+
+    fn twice(&self, scope: &Scope, position: usize, id: &str) -> Event {
+        let name = format!("{}/{id}", self.table());
+        let error = Error::new(Kind::Invalid, format!("{name} was listed already; the first one counts"));
+        Event::Bad(Entry::new(format!("{name}#{position}"), scope, ""), error)
+    }
+
     fn item(&mut self, scope: &Scope, position: usize, item: Item) -> Told {
         let bad = |id: String, error| Told::Bad(Event::Bad(Entry::new(id, scope, ""), error));
         let (id, lent, told) = match item {
@@ -271,16 +302,10 @@ impl Telling<'_> {
                 (external_id.clone(), Some(lent), Told::Row { external_id, bytes, print })
             }
         };
-        if self.seen.contains(&id) {
-            let name = format!("{}/{id}", self.table());
-            let error = Error::new(Kind::Invalid, format!("{name} was listed already; the first one counts"));
-            return bad(format!("{name}#{position}"), error);
+        match self.meet(id, lent) {
+            Ok(()) => told,
+            Err(id) => Told::Bad(self.twice(scope, position, &id)),
         }
-        if let Some(lent) = lent.filter(|_| !self.api.lent[self.resource].is_empty()) {
-            self.children.push(Some(Parent { external_id: id.clone(), lent }));
-        }
-        self.seen.insert(id);
-        told
     }
 }
 
@@ -344,13 +369,13 @@ impl Source for Rest {
     async fn check(&self) -> Result<Vec<String>> {
         let (sender, mut messages) = mpsc::channel(PAGES_AHEAD);
         let mut scopes = JoinSet::new();
-        let which = Which { resource: 0, parent: None };
+        let which = Which { resource: 0, parent: None, cursor: None };
         scopes.spawn(scope::read(self.api.clone(), which, Arc::default(), sender));
         let table = &self.api.spec.resources[0].table.name;
         match messages.recv().await {
             Some(Message::Page(items)) => Ok(vec![format!("{table}: {} on the first page", items.len())]),
             Some(Message::End(Err(error))) => Err(error.while_(table.clone())),
-            Some(Message::End(Ok(()))) | None => Ok(Vec::new()),
+            Some(Message::Same(_) | Message::End(Ok(()))) | None => Ok(Vec::new()),
         }
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! An item that does not fit its columns is refused with the column and the reason; it never becomes half a row.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
@@ -10,7 +11,7 @@ use jiff::Timestamp;
 use jiff::civil::{DateTime, date};
 use serde_json::Value;
 
-use crate::clock::rfc3339_ms;
+use crate::clock::{self, rfc3339_ms};
 use crate::config::{ColumnKind, ColumnSpec, TableSpec};
 use crate::error::{Error, Kind, Result};
 use crate::shape::canonical::{self, EXACT_MAX};
@@ -31,7 +32,7 @@ pub struct Picker {
 }
 
 /// A row, and what children may need of it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Row {
     pub bytes: Vec<u8>,
     /// Numbers that stand for no word, by column.
@@ -73,6 +74,12 @@ impl Picker {
 
     pub fn row(&self, item: &Value, lent: &Lent) -> Result<Row> {
         let mut row = Row { bytes: Vec::with_capacity(256), unknown: Vec::new() };
+        self.row_into(&mut row, item, lent)?;
+        Ok(row)
+    }
+
+    /// The same behind what is there already.
+    pub fn row_into(&self, row: &mut Row, item: &Value, lent: &Lent) -> Result<()> {
         row.bytes.push(b'{');
         for at in &self.sorted {
             let column = &self.table.columns[*at];
@@ -87,10 +94,10 @@ impl Picker {
             }
             canonical::write_string(&mut row.bytes, &column.name);
             row.bytes.push(b':');
-            self.write(&mut row, column, value).map_err(|why| misfit(column, why))?;
+            self.write(row, column, value).map_err(|why| misfit(column, why))?;
         }
         row.bytes.push(b'}');
-        Ok(row)
+        Ok(())
     }
 
     /// What a child may refer to: text and integer columns as they are in the item.
@@ -201,9 +208,13 @@ pub fn strip(value: &mut Value, names: &[String]) {
     }
 }
 
-fn timestamp(text: &str) -> Result<String, String> {
+fn timestamp(text: &str) -> Result<Cow<'_, str>, String> {
+    // Most are in our own form already, and so are as they will be.
+    if clock::read_rfc3339_ms(text).is_some() {
+        return Ok(Cow::Borrowed(text));
+    }
     let at: Timestamp = text.trim().parse().map_err(|_| format!("{text:?} is no RFC 3339 instant"))?;
-    Ok(rfc3339_ms(at))
+    Ok(Cow::Owned(rfc3339_ms(at)))
 }
 
 /// `/Date(1761256800000+0200)/`: the milliseconds are UTC already.

@@ -16,6 +16,28 @@ const ROW_BYTES: usize = 128;
 /// Part of every digest, so that another way to make them is another digest.
 const FORM: &[u8] = b"rows of a scope, 2";
 
+/// The rows of a scope as one hash: over ids and checksums in the order they came.
+#[derive(Clone)]
+pub struct Summary(Sha256);
+
+impl Default for Summary {
+    fn default() -> Self {
+        Summary(Sha256::new_with_prefix(FORM))
+    }
+}
+
+impl Summary {
+    pub fn add(&mut self, external_id: &str, print: &Fingerprint) {
+        self.0.update((external_id.len() as u64).to_be_bytes());
+        self.0.update(external_id);
+        self.0.update(print.0);
+    }
+
+    pub fn finish(self) -> String {
+        hex::encode(self.0.finalize())
+    }
+}
+
 /// What a list says of one item.
 pub enum Told {
     Row {
@@ -32,29 +54,27 @@ pub struct Rows<'a> {
     scope: &'a Scope,
     kept: Vec<Told>,
     bytes: usize,
-    /// Over ids and checksums in the order they came; `None` = something in the scope cannot be used.
-    digest: Option<Sha256>,
+    /// `None` = something in the scope cannot be used.
+    summary: Option<Summary>,
     /// Some have been told already.
     flowing: bool,
 }
 
 impl<'a> Rows<'a> {
     pub fn of(table: &'a str, scope: &'a Scope) -> Self {
-        let digest = Some(Sha256::new_with_prefix(FORM));
-        Rows { table, scope, kept: Vec::new(), bytes: 0, digest, flowing: false }
+        let summary = Some(Summary::default());
+        Rows { table, scope, kept: Vec::new(), bytes: 0, summary, flowing: false }
     }
 
     pub async fn add(&mut self, told: Told, out: &mut Sink) -> Result<()> {
-        match (&told, &mut self.digest) {
-            (Told::Row { external_id, bytes, print }, digest) => {
+        match &told {
+            Told::Row { external_id, bytes, print } => {
                 self.bytes += ROW_BYTES + bytes.len();
-                if let Some(digest) = digest {
-                    digest.update((external_id.len() as u64).to_be_bytes());
-                    digest.update(external_id);
-                    digest.update(print.0);
+                if let Some(summary) = &mut self.summary {
+                    summary.add(external_id, print);
                 }
             }
-            (Told::Bad(_), digest) => *digest = None,
+            Told::Bad(_) => self.summary = None,
         }
         self.kept.push(told);
         if self.bytes < KEPT_BYTES_MAX {
@@ -70,7 +90,7 @@ impl<'a> Rows<'a> {
     }
 
     pub fn digest(&self) -> Option<String> {
-        self.digest.clone().map(|digest| hex::encode(digest.finalize()))
+        self.summary.clone().map(Summary::finish)
     }
 
     /// Everything that is still kept, then how the scope ended.

@@ -13,7 +13,8 @@ use tokio::sync::mpsc;
 use url::Url;
 
 use super::pages::{self, Turned};
-use super::row::Lent;
+use super::row::{Lent, Row};
+use super::rows::Summary;
 use super::{Api, BODY_BYTES_MAX, PAGES_MAX};
 use crate::config::Part;
 use crate::error::{Error, Kind, Result};
@@ -31,6 +32,8 @@ pub struct Parent {
 pub struct Which {
     pub resource: usize,
     pub parent: Option<Parent>,
+    /// What its rows came to when they were last applied.
+    pub cursor: Option<String>,
 }
 
 /// An item of a page.
@@ -51,6 +54,8 @@ pub enum Item {
 
 pub enum Message {
     Page(Vec<Item>),
+    /// All rows of the scope are as they were; what they are called, and what they lend.
+    Same(Vec<(String, Lent)>),
     /// The last message of a scope.
     End(Result<()>),
 }
@@ -64,23 +69,19 @@ struct Page {
 
 /// Read the scope and tell everything. Nobody listening any more ends it quietly.
 pub async fn read(api: Arc<Api>, which: Which, stop: Arc<AtomicBool>, out: mpsc::Sender<Message>) {
-    let ended = pages_of(&api, which.resource, which.parent.as_ref(), &stop, &out).await;
+    let ended = pages_of(&api, &which, &stop, &out).await;
     let _ = out.send(Message::End(ended)).await;
 }
 
-async fn pages_of(
-    api: &Api,
-    resource: usize,
-    parent: Option<&Parent>,
-    stop: &AtomicBool,
-    out: &mpsc::Sender<Message>,
-) -> Result<()> {
+async fn pages_of(api: &Api, which: &Which, stop: &AtomicBool, out: &mpsc::Sender<Message>) -> Result<()> {
+    let (resource, parent) = (which.resource, which.parent.as_ref());
     let spec = &api.spec.resources[resource];
     let base = address(api, &spec.path, parent)?;
     let starts: Vec<Url> = match &spec.each {
         Some((param, values)) => values.iter().map(|value| pages::with_param(&base, param, value)).collect(),
         None => vec![base],
     };
+    let alone = starts.len() == 1;
     for start in starts {
         let mut url = pages::first(&spec.pagination, start);
         let mut asked = HashSet::new();
@@ -100,8 +101,13 @@ async fn pages_of(
                 link: page.link.as_deref(),
             };
             let next = pages::next(&spec.pagination, &turned)?;
-            let items = page.items.iter().map(|item| pick(api, resource, parent, item)).collect();
-            if out.send(Message::Page(items)).await.is_err() {
+            let whole = alone && asked.len() == 1 && next.is_none();
+            let same = if whole { unchanged(api, which, &page.items) } else { None };
+            let message = same.map_or_else(
+                || Message::Page(page.items.iter().map(|item| pick(api, resource, parent, item)).collect()),
+                Message::Same,
+            );
+            if out.send(message).await.is_err() {
                 return Ok(());
             }
             match next {
@@ -181,6 +187,37 @@ fn page(api: &Api, resource: usize, answer: &Answer) -> Result<Page> {
     }
 }
 
+/// The rows of a scope that is all on one page, if they come to what they came to before. They are not kept: a scope
+/// that changed is picked again.
+fn unchanged(api: &Api, which: &Which, items: &[Value]) -> Option<Vec<(String, Lent)>> {
+    let cursor = which.cursor.as_ref()?;
+    let picker = &api.pickers[which.resource];
+    let none = Lent::new();
+    let lent = which.parent.as_ref().map_or(&none, |parent| &parent.lent);
+    let mut rows = Vec::with_capacity(items.len());
+    let (mut summary, mut row, mut unknown) = (Summary::default(), Row::default(), Vec::new());
+    for item in items {
+        let external_id = picker.external_id(item, lent).ok()?;
+        row.bytes.clear();
+        picker.row_into(&mut row, item, lent).ok()?;
+        summary.add(&external_id, &Fingerprint::of(&row.bytes));
+        unknown.append(&mut row.unknown);
+        rows.push((external_id, picker.lend(item, lent, &api.lent[which.resource])));
+    }
+    if summary.finish() != *cursor {
+        return None;
+    }
+    note_unknown(api, which.resource, &unknown);
+    Some(rows)
+}
+
+fn note_unknown(api: &Api, resource: usize, unknown: &[(String, i64)]) {
+    for (column, number) in unknown {
+        let table = &api.spec.resources[resource].table.name;
+        api.note(format!("{table}.{column}: {number} stands for no known word"));
+    }
+}
+
 fn pick(api: &Api, resource: usize, parent: Option<&Parent>, item: &Value) -> Item {
     let picker = &api.pickers[resource];
     let none = Lent::new();
@@ -192,10 +229,7 @@ fn pick(api: &Api, resource: usize, parent: Option<&Parent>, item: &Value) -> It
     let lent = picker.lend(item, from_parent, &api.lent[resource]);
     match picker.row(item, from_parent) {
         Ok(row) => {
-            for (column, number) in &row.unknown {
-                let table = &api.spec.resources[resource].table.name;
-                api.note(format!("{table}.{column}: {number} stands for no known word"));
-            }
+            note_unknown(api, resource, &row.unknown);
             let print = Fingerprint::of(&row.bytes);
             Item::Row { external_id, bytes: row.bytes, print, lent }
         }

@@ -138,6 +138,32 @@ impl Tables {
     }
 }
 
+/// What each item means; those that mean nothing have their answer already.
+#[allow(clippy::type_complexity)] // answers, and what is left to be done
+fn understand(
+    tables: &[Table],
+    items: Vec<Item>,
+    mode: Mode,
+) -> (Vec<Option<Result<Outcome>>>, Vec<(Item, Parsed)>) {
+    let mut answers = Vec::with_capacity(items.len());
+    let mut good = Vec::with_capacity(items.len());
+    for item in items {
+        let refused = |error: Error| error.while_(item.key.clone());
+        let parsed = check_limits(&CAPS, &item)
+            .and_then(|()| check_lone(&item, mode))
+            .map_err(refused)
+            .and_then(|()| row::parse(tables, &item));
+        match parsed {
+            Ok(parsed) => {
+                answers.push(None);
+                good.push((item, parsed));
+            }
+            Err(error) => answers.push(Some(Err(error))),
+        }
+    }
+    (answers, good)
+}
+
 #[async_trait]
 impl Store for Tables {
     fn name(&self) -> &str {
@@ -189,22 +215,11 @@ impl Store for Tables {
 
     async fn write(&self, items: Vec<Item>, mode: Mode) -> Result<Vec<Result<Outcome>>> {
         check_atomic(&CAPS, items.len(), mode)?;
-        let mut answers: Vec<Option<Result<Outcome>>> = Vec::with_capacity(items.len());
-        let mut good = Vec::with_capacity(items.len());
-        for item in items {
-            let refused = |error: Error| error.while_(item.key.clone());
-            match check_limits(&CAPS, &item)
-                .and_then(|()| check_lone(&item, mode))
-                .map_err(refused)
-                .and_then(|()| row::parse(&self.tables, &item))
-            {
-                Ok(parsed) => {
-                    answers.push(None);
-                    good.push((item, parsed));
-                }
-                Err(error) => answers.push(Some(Err(error))),
-            }
-        }
+        let tables = self.tables.clone();
+        // Whoever writes has other things to do meanwhile.
+        let understood = tokio::task::spawn_blocking(move || understand(&tables, items, mode)).await;
+        let (answers, good) =
+            understood.map_err(|error| Error::bug("reading rows broke off").caused_by(error))?;
         if mode == Mode::All && good.len() < answers.len() {
             return Ok(answers.into_iter().map(|answer| answer.unwrap_or(Ok(Outcome::Untouched))).collect());
         }

@@ -83,8 +83,8 @@ impl Database {
         let Some(reader) = self.reader.clone() else { return Ok(Sum::default()) };
         let sql = self.sql.clone();
         blocking(move || {
-            let mut connection = reader.lock().unwrap_or_else(PoisonError::into_inner);
-            sum(&mut connection, &sql, &tables).map_err(explain)
+            let connection = reader.lock().unwrap_or_else(PoisonError::into_inner);
+            sum(&connection, &sql, &tables).map_err(explain)
         })
         .await
     }
@@ -246,23 +246,24 @@ fn create(table: &Table) -> String {
     )
 }
 
-/// All tables as of one moment.
-fn sum(connection: &mut Connection, sql: &[Sql], tables: &[Table]) -> rusqlite::Result<Sum> {
-    let moment = connection.transaction()?;
+fn sum(connection: &Connection, sql: &[Sql], tables: &[Table]) -> rusqlite::Result<Sum> {
     let mut adding = Adding::default();
+    if sql.iter().all(|sql| sql.absent) {
+        return Ok(adding.sum);
+    }
+    let mut statement = connection.prepare_cached(&sql::sum(sql))?;
+    let mut rows = statement.query([])?;
     // Rows of one batch were written at one instant.
     let mut instant = (String::new(), 0);
-    for (sql, table) in sql.iter().zip(tables).filter(|(sql, _)| !sql.absent) {
-        let mut statement = moment.prepare_cached(&sql.sum)?;
-        let mut rows = statement.query([&table.name])?;
-        while let Some(row) = rows.next()? {
-            let seen_at = row.get_ref(3)?.as_str()?;
-            if instant.0 != seen_at {
-                instant = (seen_at.to_owned(), pen::ms(seen_at));
-            }
-            let (id, checksum) = (row.get_ref(0)?.as_str()?, row.get_ref(2)?.as_str()?);
-            adding.add(table, id, row.get_ref(1)?.as_i64()?, instant.1, checksum);
+    while let Some(row) = rows.next()? {
+        let name = row.get_ref(0)?.as_str()?;
+        let Some(table) = tables.iter().find(|table| table.name == name) else { continue };
+        let (id, checksum) = (row.get_ref(1)?.as_str()?, row.get_ref(3)?.as_str()?);
+        let seen_at = row.get_ref(4)?.as_str()?;
+        if instant.0 != seen_at {
+            instant = (seen_at.to_owned(), pen::ms(seen_at));
         }
+        adding.add(table, id, row.get_ref(2)?.as_i64()?, instant.1, checksum);
     }
     Ok(adding.sum)
 }

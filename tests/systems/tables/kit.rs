@@ -249,13 +249,17 @@ impl Stage {
 
     /// The same pass in this process, on a clock whose waiting takes no time.
     pub async fn pass(&self) -> Report {
+        self.line().await.run(&Ask::plain("test")).await.unwrap()
+    }
+
+    /// The pipeline, opened anew.
+    pub async fn line(&self) -> Pipeline {
         let base = self.server.url("");
         let env = move |name: &str| (name == "STORTINGET_BASE_URL").then(|| base.clone());
         let config = Config::load(&self.config(), &env).unwrap();
         let clock: SharedClock = self.clock.clone();
         let memory = Memory::open(&config, Access::Write, clock).await.unwrap();
-        let line = Pipeline::open(&config.pipelines["stortinget"], &memory, Access::Write).await.unwrap();
-        line.run(&Ask::plain("test")).await.unwrap()
+        Pipeline::open(&config.pipelines["stortinget"], &memory, Access::Write).await.unwrap()
     }
 
     /// Rows as lines, columns separated by `|`; for SQL that both databases speak.

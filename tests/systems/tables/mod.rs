@@ -3,8 +3,10 @@
 
 mod canonical;
 mod changes;
+mod fresh;
 mod growth;
 mod kit;
+mod quiet;
 mod recipes;
 mod runs;
 mod store;

@@ -19,7 +19,7 @@ on_both!(
     what_is_no_row_is_refused_item_by_item,
 );
 
-fn column(name: &str, kind: ColumnKind) -> ColumnSpec {
+pub fn column(name: &str, kind: ColumnKind) -> ColumnSpec {
     let (path, optional) = (JsonPath::parse(name), name != "id");
     ColumnSpec { name: name.into(), path, kind, optional, index: None, parent: None }
 }
@@ -30,7 +30,11 @@ fn table(name: &str) -> TableSpec {
     TableSpec { name: name.into(), key: vec!["id".into()], columns }
 }
 
-async fn open(stage: &Stage) -> Tables {
+pub async fn open(stage: &Stage) -> Tables {
+    open_with(stage, vec![table("b"), table("a_b"), table("a")]).await
+}
+
+pub async fn open_with(stage: &Stage, tables: Vec<TableSpec>) -> Tables {
     let place = match &stage.database {
         Database::Sqlite(path) => Where::Sqlite(path.clone()),
         Database::Postgres(dsn) => Where::Postgres(trueup::config::Address::new(dsn)),
@@ -42,10 +46,10 @@ async fn open(stage: &Stage) -> Tables {
         options: BTreeMap::new(),
     };
     let clock: SharedClock = stage.clock.clone();
-    Tables::open(&spec, vec![table("b"), table("a_b"), table("a")], Access::Write, clock).await.unwrap()
+    Tables::open(&spec, tables, Access::Write, clock).await.unwrap()
 }
 
-fn row(key: &str, n: i32) -> Item {
+pub fn row(key: &str, n: i32) -> Item {
     let id = key.split_once('/').unwrap().1;
     Item::put(key, format!("{{\"id\":\"{id}\",\"n\":{n}}}"))
 }

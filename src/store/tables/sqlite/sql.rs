@@ -12,8 +12,8 @@ pub(in crate::store::tables) struct Sql {
     pub absent: bool,
     pub list_keys: String,
     pub list_values: String,
-    /// All of it, in no order: the cache is read from its start to its end.
-    pub sum: String,
+    /// A branch of the question whether a cache entry has its row.
+    there: String,
     /// By external id, through the cache.
     pub held: String,
     /// By natural key.
@@ -76,9 +76,9 @@ impl Sql {
                 "SELECT c.external_id, c.internal_id, c.checksum, c.seen_at, {cells} {joined} WHERE {range}
                  ORDER BY c.external_id LIMIT ?5"
             ),
-            sum: format!(
-                "SELECT c.external_id, c.internal_id, c.checksum, c.seen_at FROM sync_cache c
-                 WHERE +c.table_name = ?1 AND EXISTS(SELECT 1 FROM {name} t WHERE t.row_id = c.internal_id)"
+            there: format!(
+                "WHEN '{}' THEN EXISTS(SELECT 1 FROM {name} t WHERE t.row_id = c.internal_id)",
+                table.name.replace('\'', "''")
             ),
             held: format!(
                 "SELECT c.internal_id, c.checksum, c.seen_at, {cells} {joined}
@@ -122,6 +122,16 @@ impl Sql {
         }
         Ok(Cells { cells, missing_since: row.get(from + self.selected)? })
     }
+}
+
+/// Every cache entry that has its row, in no order: the cache is read from its start to its end, once.
+pub(super) fn sum(sql: &[Sql]) -> String {
+    let there: Vec<&str> = sql.iter().filter(|sql| !sql.absent).map(|sql| sql.there.as_str()).collect();
+    format!(
+        "SELECT c.table_name, c.external_id, c.internal_id, c.checksum, c.seen_at FROM sync_cache c
+         WHERE CASE c.table_name {} ELSE 0 END",
+        there.join(" ")
+    )
 }
 
 /// Bind cells from parameter `from` on.
