@@ -4,6 +4,7 @@
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::sync::OnceLock;
 
+use postcard::ser_flavors::Flavor;
 use serde::{Deserialize, Serialize};
 use tempfile::SpooledTempFile;
 
@@ -138,6 +139,30 @@ impl Step {
 /// Above this a plan moves from memory to a temporary file.
 const MEMORY_MAX: usize = 32 * 1024 * 1024;
 
+/// Bytes of the length before each step.
+const LENGTH: usize = 4;
+
+/// Steps are encoded where they belong, behind those before them.
+struct Behind<'a>(&'a mut Vec<u8>);
+
+impl Flavor for Behind<'_> {
+    type Output = ();
+
+    fn try_extend(&mut self, data: &[u8]) -> postcard::Result<()> {
+        self.0.extend_from_slice(data);
+        Ok(())
+    }
+
+    fn try_push(&mut self, data: u8) -> postcard::Result<()> {
+        self.0.push(data);
+        Ok(())
+    }
+
+    fn finalize(self) -> postcard::Result<()> {
+        Ok(())
+    }
+}
+
 /// Steps in order, written once, read as often as needed.
 pub struct Steps {
     file: SpooledTempFile,
@@ -159,11 +184,13 @@ impl Steps {
 
     pub fn push<T: Serialize>(&mut self, step: &T) -> Result<()> {
         self.count += 1;
-        let bytes =
-            postcard::to_stdvec(step).map_err(|error| Error::bug("encoding a plan").caused_by(error))?;
-        let length = u32::try_from(bytes.len()).map_err(|_| Error::bug("a step of the plan is too large"))?;
-        self.buffer.extend_from_slice(&length.to_le_bytes());
-        self.buffer.extend_from_slice(&bytes);
+        let start = self.buffer.len();
+        self.buffer.extend_from_slice(&[0; LENGTH]);
+        postcard::serialize_with_flavor(step, Behind(&mut self.buffer))
+            .map_err(|error| Error::bug("encoding a plan").caused_by(error))?;
+        let length = u32::try_from(self.buffer.len() - start - LENGTH)
+            .map_err(|_| Error::bug("a step of the plan is too large"))?;
+        self.buffer[start..start + LENGTH].copy_from_slice(&length.to_le_bytes());
         if self.buffer.len() > 256 * 1024 { self.flush() } else { Ok(()) }
     }
 
@@ -205,7 +232,7 @@ impl<T: for<'de> Deserialize<'de>> Reader<'_, T> {
         if self.input.fill_buf().map_err(|error| from_io(error, doing))?.is_empty() {
             return Ok(None);
         }
-        let mut length = [0; 4];
+        let mut length = [0; LENGTH];
         self.input.read_exact(&mut length).map_err(|error| from_io(error, doing))?;
         self.row.resize(u32::from_le_bytes(length) as usize, 0);
         self.input.read_exact(&mut self.row).map_err(|error| from_io(error, doing))?;

@@ -4,6 +4,8 @@
 use std::fmt::Write as _;
 
 use bytes::Bytes;
+use serde::Deserializer as _;
+use serde::de::{Error as _, MapAccess, Visitor};
 use serde_json::Value;
 
 use super::layout::{Table, Type};
@@ -68,7 +70,10 @@ pub fn parse(tables: &[Table], item: &Item) -> Result<Parsed> {
         .ok_or_else(|| invalid("no table of this store has such a key".to_owned()))?;
     let Op::Put { value, fingerprint } = &item.op else { return Ok(Parsed { place, put: None }) };
     let table = &tables[place.table];
-    let cells = cells(table, value).map_err(invalid)?;
+    let cells = match Members(table).read(value) {
+        Some(cells) => cells,
+        None => cells(table, value).map_err(invalid)?,
+    };
     let print = Fingerprint::of(value);
     if fingerprint.is_some_and(|given| given != print) {
         return Err(invalid(
@@ -84,6 +89,52 @@ pub fn parse(tables: &[Table], item: &Item) -> Result<Parsed> {
     Ok(Parsed { place, put: Some((cells, print)) })
 }
 
+/// Reads a row that is as it should be straight into its cells. Of any other it says nothing.
+struct Members<'t>(&'t Table);
+
+impl Members<'_> {
+    fn read(self, value: &[u8]) -> Option<Cells> {
+        let mut json = serde_json::Deserializer::from_slice(value);
+        let cells = json.deserialize_map(self).ok()?;
+        json.end().ok().map(|()| cells)
+    }
+}
+
+impl<'de> Visitor<'de> for Members<'_> {
+    type Value = Cells;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "a row of {}", self.0.name)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Cells, A::Error> {
+        let Table { columns, sorted, .. } = self.0;
+        let mut row = Cells { cells: vec![Cell::Null; columns.len()], missing_since: None };
+        // They come in the order canonical JSON has them.
+        let mut order = sorted.iter();
+        while let Some(name) = members.next_key::<&str>()? {
+            if name == MISSING_SINCE {
+                row.missing_since = Some(members.next_value()?);
+                continue;
+            }
+            let at = order.by_ref().find(|at| columns[**at].name == name);
+            let at = *at.ok_or_else(|| A::Error::custom("no such column"))?;
+            row.cells[at] = match columns[at].holds {
+                Type::Text | Type::Instant => Cell::Text(members.next_value()?),
+                Type::Integer => Cell::Integer(members.next_value()?),
+                Type::Real => Cell::Real(members.next_value()?),
+                Type::Boolean => Cell::Boolean(members.next_value()?),
+                Type::Json => {
+                    let json = canonical::to_vec(&members.next_value::<Value>()?);
+                    Cell::Text(String::from_utf8(json).map_err(A::Error::custom)?)
+                }
+            };
+        }
+        Ok(row)
+    }
+}
+
+/// The same for any value, with the reason where it is no row.
 fn cells(table: &Table, value: &[u8]) -> Result<Cells, String> {
     let Ok(Value::Object(mut row)) = serde_json::from_slice(value) else {
         return Err("the value is no JSON object".into());

@@ -17,6 +17,7 @@ on_both!(
     all_or_nothing_is_just_that,
     a_listing_is_in_byte_order_and_pages_join,
     what_is_no_row_is_refused_item_by_item,
+    a_sum_is_that_of_the_listing,
 );
 
 pub fn column(name: &str, kind: ColumnKind) -> ColumnSpec {
@@ -172,4 +173,35 @@ async fn what_is_no_row_is_refused_item_by_item(stage: Stage) {
         assert!(outcomes[0].as_ref().unwrap().landed());
         assert_eq!(outcomes[1].as_ref().unwrap_err().kind(), Kind::Invalid, "{item:?}");
     }
+}
+
+async fn a_sum_is_that_of_the_listing(stage: Stage) {
+    let store = open(&stage).await;
+    let listed = async || {
+        let mut sum = trueup::store::Sum::default();
+        for line in store.list_all("", What::Keys).await.unwrap() {
+            sum.add(&line.key, &line.version.0);
+        }
+        sum
+    };
+    assert_eq!(store.sum().await.unwrap(), Some(listed().await));
+    let keys = ["a/1", "a/2", "a_b/1", "b/ü x", "b/%2F"];
+    store.write(keys.map(|key| row(key, 1)).into(), Mode::Each).await.unwrap();
+    let whole = store.sum().await.unwrap().unwrap();
+    assert_eq!((whole, whole.count), (listed().await, 5));
+    // Two entries that change places leave all numbers as they were.
+    stage.query(
+        "update sync_cache set internal_id = (select min(internal_id) + max(internal_id) from sync_cache
+           where table_name = 'a') - internal_id where table_name = 'a'",
+    );
+    let moved = store.sum().await.unwrap().unwrap();
+    assert_eq!((moved, moved.count), (listed().await, 5));
+    assert_ne!(moved, whole);
+    // A row of ours without its entry, an entry without its row, an entry of a table that is not ours.
+    stage.query("delete from sync_cache where external_id = '2'");
+    stage.query("delete from a_b");
+    let entry = "'nowhere', '1', 'x', 1, 1, '2020-01-01T00:00:00.000Z'";
+    stage.query(&format!("insert into sync_cache values({entry})"));
+    let less = store.sum().await.unwrap().unwrap();
+    assert_eq!((less, less.count), (listed().await, 3));
 }
