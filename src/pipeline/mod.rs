@@ -275,14 +275,8 @@ impl Pipeline {
         }
 
         ask.progress.step(&self.name, "writing", Some(plan.adds + plan.updates + plan.deletes));
-        let preparer = prepare::Preparer {
-            line: self,
-            run: &report.id.clone(),
-            decisions: &past.decisions,
-            approved: &past.approved,
-            parked: &past.parked,
-            failing: &past.failing,
-        };
+        let run = report.id.clone();
+        let preparer = prepare::Preparer::of(self, &run, &past);
         let mut applier = apply::Applier::new(self, ask, preparer, report);
         let outcome = applier.all(&mut plan.steps).await;
         let applied = applier.applied;

@@ -10,6 +10,7 @@ use super::decide::{held_item, is_approved};
 use super::draft::{Draft, Drafted};
 use super::failing::{self, Failing};
 use super::parked::Parked;
+use super::past::Past;
 use super::plan::{Action, Seen, Step};
 use super::records::Beside;
 use crate::config::Heal;
@@ -191,6 +192,19 @@ impl Prepare for Preparer<'_> {
         }
         number(self.line, self.run, batch, &mut ready).await?;
         Ok(ready)
+    }
+}
+
+impl<'a> Preparer<'a> {
+    pub(super) fn of(line: &'a Pipeline, run: &'a str, past: &'a Past) -> Self {
+        Preparer {
+            line,
+            run,
+            decisions: &past.decisions,
+            approved: &past.approved,
+            parked: &past.parked,
+            failing: &past.failing,
+        }
     }
 }
 

@@ -54,7 +54,9 @@ mod tests {
 
     fn sum(pairs: &[(&str, &str)]) -> Sum {
         let mut sum = Sum::default();
-        pairs.iter().for_each(|(key, version)| sum.add(key, version));
+        for (key, version) in pairs {
+            sum.add(key, version);
+        }
         sum
     }
 

@@ -89,6 +89,13 @@ fn update(name: &str, all: &[String], typed: &[String]) -> String {
     )
 }
 
+fn sum(name: &str, seen_ms: &str) -> String {
+    format!(
+        "SELECT c.external_id, c.internal_id, left(c.checksum, 8), {seen_ms} FROM sync_cache c
+         WHERE c.table_name = $1 AND EXISTS(SELECT 1 FROM {name} t WHERE t.row_id = c.internal_id)"
+    )
+}
+
 fn reserve(name: &str) -> String {
     format!(
         "WITH ids AS MATERIALIZED (SELECT pg_get_serial_sequence('{}', 'row_id')::regclass AS of)
@@ -130,10 +137,7 @@ impl Sql {
                 "SELECT c.external_id, c.internal_id, c.checksum, {seen_ms}, {cells} {joined} WHERE {range}
                  ORDER BY c.external_id LIMIT $5"
             ),
-            sum: format!(
-                "SELECT c.external_id, c.internal_id, left(c.checksum, 8), {seen_ms} FROM sync_cache c
-                 WHERE c.table_name = $1 AND EXISTS(SELECT 1 FROM {name} t WHERE t.row_id = c.internal_id)"
-            ),
+            sum: sum(&name, seen_ms),
             held: format!(
                 "SELECT i.at, c.internal_id, c.checksum, {seen_ms}, {cells}
                  FROM unnest($2::text[]) WITH ORDINALITY AS i(external_id, at) {entry} {row}"

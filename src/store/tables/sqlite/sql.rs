@@ -46,6 +46,14 @@ fn selection(table: &Table, found: &Found) -> (Vec<Option<usize>>, Vec<String>) 
     (places, selected)
 }
 
+fn there(table: &Table) -> String {
+    format!(
+        "WHEN '{}' THEN EXISTS(SELECT 1 FROM {} t WHERE t.row_id = c.internal_id)",
+        table.name.replace('\'', "''"),
+        quoted(&table.name)
+    )
+}
+
 impl Sql {
     pub fn new(table: &Table, found: &Found) -> Self {
         let name = quoted(&table.name);
@@ -76,10 +84,7 @@ impl Sql {
                 "SELECT c.external_id, c.internal_id, c.checksum, c.seen_at, {cells} {joined} WHERE {range}
                  ORDER BY c.external_id LIMIT ?5"
             ),
-            there: format!(
-                "WHEN '{}' THEN EXISTS(SELECT 1 FROM {name} t WHERE t.row_id = c.internal_id)",
-                table.name.replace('\'', "''")
-            ),
+            there: there(table),
             held: format!(
                 "SELECT c.internal_id, c.checksum, c.seen_at, {cells} {joined}
                  WHERE c.table_name = ?1 AND c.external_id = ?2"
