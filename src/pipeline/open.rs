@@ -27,7 +27,6 @@ use crate::source::store::FromStore;
 use crate::state::State;
 use crate::state::lease::Leases;
 use crate::state::lock::Locks;
-use crate::store::failures::Watched;
 use crate::store::tables::Tables;
 use crate::store::{Access, SharedStore, open};
 
@@ -79,9 +78,7 @@ impl Pipeline {
     /// Open a pipeline's source and store. The state is shared by all pipelines of a config.
     pub async fn open(spec: &config::Pipeline, memory: &Memory, access: Access) -> Result<Pipeline> {
         let clock = memory.clock.clone();
-        let store = open_target(spec, access, clock.clone())
-            .await
-            .context(|| format!("opening the store {}", spec.into.name))?;
+        let store = open_target(spec, access, clock.clone()).await?;
         Ok(Pipeline {
             name: spec.name.clone(),
             settings: spec.digest.clone(),
@@ -128,10 +125,7 @@ async fn open_target(spec: &config::Pipeline, access: Access, clock: SharedClock
         (Place::Tables(_), From::Rest(rest)) => {
             let tables = rest.resources.iter().map(|resource| resource.table.clone()).collect();
             let opened = Tables::open(&spec.into, tables, access, clock).await;
-            Ok(Arc::new(Watched::opened(
-                &spec.into.name,
-                opened.map(|store| Arc::new(store) as SharedStore),
-            )?))
+            open::watched(&spec.into, opened.map(|store| Arc::new(store) as SharedStore))
         }
         _ => open::open(&spec.into, access, clock).await,
     }
@@ -160,11 +154,7 @@ async fn source(spec: &config::Pipeline, memory: &Memory, access: Access) -> Res
         }
         From::Rss(spec) => Arc::new(Rss::new(spec, clock)?),
         From::Store { store, prefix } => {
-            let opened = open::open(store, Access::Read, clock).await;
-            Arc::new(FromStore::new(
-                opened.context(|| format!("opening the store {}", store.name))?,
-                prefix.clone(),
-            ))
+            Arc::new(FromStore::new(open::open(store, Access::Read, clock).await?, prefix.clone()))
         }
     })
 }

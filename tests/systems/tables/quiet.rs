@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use trueup::pipeline::Ask;
 use trueup::state::Report;
-use trueup::store::counted::Counted;
 use trueup::store::{Item, StoreExt};
+
+use crate::support::counted::Counted;
 
 use super::kit::{CASES, FIRST_CASE, PARTIES, PROPOSALS, ROWS, Stage, VOTES};
 use super::on_both;
