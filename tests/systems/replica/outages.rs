@@ -5,7 +5,7 @@ use std::time::Duration;
 use trueup::etcd::request::put;
 
 use super::process::Process;
-use super::{Held, Stage};
+use super::{Held, Stage, through_proxy};
 use crate::support::proxy::Proxy;
 use crate::support::{Postgres, etcd, eventually, postgres};
 
@@ -114,14 +114,6 @@ async fn s26_a_restarted_postgres_loses_nothing() {
     stage.sql_becomes("select count(*) from etcd_wal where status <> 'applied'", "0").await;
     stage.live_sets_equal().await;
     running.stop().await;
-}
-
-/// A stage whose replica reaches etcd through a proxy.
-async fn through_proxy(name: &str) -> (Stage, Proxy) {
-    let mut stage = Stage::new(name).await;
-    let proxy = Proxy::before(&etcd().await.endpoints()).await;
-    stage.spec.etcd.endpoints = vec![proxy.address().to_owned()];
-    (stage, proxy)
 }
 
 #[tokio::test(flavor = "multi_thread")]
