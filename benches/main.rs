@@ -17,6 +17,10 @@ use std::process::ExitCode;
 
 use harness::System;
 
+/// As the program has it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const SYSTEMS: &[System] = &[
     System { name: "engine", jobs: engine::JOBS, groups: engine::GROUPS },
     System { name: "registry", jobs: registry::JOBS, groups: registry::GROUPS },

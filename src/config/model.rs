@@ -58,6 +58,8 @@ pub struct LlmSpec {
     pub url: Address,
     pub model: String,
     pub token: Option<SecretRef>,
+    /// For one answer.
+    pub timeout: Duration,
 }
 
 /// What becomes of a page whose policies changed.

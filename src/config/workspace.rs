@@ -12,11 +12,15 @@ use super::store::{self, Stores};
 pub const KEYS: Keys = &["pages", "into", "llm", "purge_every", "reanalyze"];
 pub const FOLDER_KEYS: Keys = &["folder"];
 pub const CONFLUENCE_KEYS: Keys = &["confluence", "user", "token_env", "token_file", "timeout"];
-pub const LLM_KEYS: Keys = &["url", "model", "token_env", "token_file"];
+pub const LLM_KEYS: Keys = &["url", "model", "token_env", "token_file", "timeout"];
 
 const PURGE_EVERY: Duration = Duration::from_secs(24 * 3_600);
 /// Confluence answers within seconds; attachments get a multiple of it.
 const TIMEOUT: Duration = Duration::from_secs(15);
+/// A long answer of a slow model takes a minute; beyond this nobody is at home.
+const LLM_TIMEOUT: Duration = Duration::from_secs(120);
+/// Three attempts and the waits between them end before a worker's lease on its job does.
+const LLM_TIMEOUT_MAX: Duration = Duration::from_secs(240);
 const REANALYZE: [(&str, Reanalyze); 2] = [("auto", Reanalyze::Auto), ("mark", Reanalyze::Mark)];
 const PAGES: &str = "{ folder = PATH } or { confluence = URL, token_env = NAME }";
 
@@ -77,8 +81,19 @@ fn read_llm(field: &Field<'_>, base: &Base) -> Option<LlmSpec> {
     let token = reader.secret("token_env", "token_file", base);
     let url = reader.require("url", "the URL of a model's API, as \"http://127.0.0.1:8080/v1\"");
     let model = reader.require("model", "the name of a model");
+    let timeout = match reader.take("timeout") {
+        Some(field) => patience(&field)?,
+        None => LLM_TIMEOUT,
+    };
     let url = Address::new(&web(&url?)?);
-    Some(LlmSpec { url, model: model?.text("the name of a model")?.to_owned(), token })
+    Some(LlmSpec { url, model: model?.text("the name of a model")?.to_owned(), token, timeout })
+}
+
+fn patience(field: &Field<'_>) -> Option<Duration> {
+    match field.interval()? {
+        long if long > LLM_TIMEOUT_MAX => field.unexpected("at most \"4m\" for one answer of a model"),
+        timeout => Some(timeout),
+    }
 }
 
 fn web(field: &Field<'_>) -> Option<String> {

@@ -11,6 +11,9 @@ use crate::store::Item;
 impl Pipeline {
     /// One attempt at every open piece of follow-up work, old or new.
     pub(super) async fn follow_up(&self, ask: &Ask, report: &mut Report) {
+        if let Err(error) = self.left_over(report).await {
+            report.fail(&error.while_("following up"));
+        }
         if self.then.is_empty() || ask.stop.is_set() {
             return;
         }
@@ -36,6 +39,22 @@ impl Pipeline {
         if let Err(error) = self.forget_bodies().await {
             report.fail(&error.while_("following up"));
         }
+    }
+
+    /// Work that waits for a follow-up the config no longer names is never dropped silently: the follow-up may only
+    /// have moved.
+    async fn left_over(&self, report: &mut Report) -> Result<()> {
+        let messages = self.notifier.as_ref().map(|notifier| notifier.follow_up().name);
+        let known: Vec<String> = self.follow_ups().into_iter().chain(messages).collect();
+        for name in queue::names(&self.state, &self.name).await? {
+            if !known.contains(&name) {
+                report.warn(format!(
+                    "work waits for {name}, which the config no longer names; `trueup queue ls` shows it, \
+                     `trueup queue done KEY --then {name}` ends it"
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// Documents whose exports are done, or were given up for good, wait no longer.

@@ -108,7 +108,7 @@ impl Notifier {
         if waits { worker.due().await } else { worker.once().await }
     }
 
-    fn follow_up(&self) -> FollowUp {
+    pub(super) fn follow_up(&self) -> FollowUp {
         let name = Fingerprint::of(self.notify.webhook.expose().as_bytes()).short()[..8].to_owned();
         let hook = Webhook { url: self.notify.webhook.clone(), secret: None, timeout: WEBHOOK_TIMEOUT };
         FollowUp { name: format!("notify-{name}"), effect: Effect::Webhook(hook) }
@@ -161,8 +161,17 @@ fn sentence(pipeline: &str, event: &str, end: &End<'_>, memo: &Memo) -> String {
             format!("{pipeline}: {held} changes are held; `trueup approve {plan}` or `trueup reject {plan}`")
         }
         "recovered" => format!("{pipeline} has recovered"),
-        _ => format!("{pipeline} {event}, {} runs in a row{why}", memo.failures),
+        _ => format!("{pipeline} {event}, {} runs in a row{}{why}", memo.failures, unread(memo)),
     }
+}
+
+/// The scopes that were longest out of reach.
+fn unread(memo: &Memo) -> String {
+    let mut scopes: Vec<(&String, &u32)> = memo.scopes.iter().collect();
+    scopes.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    let named: Vec<String> =
+        scopes.iter().take(ERRORS_SHOWN).map(|(scope, count)| format!("{scope} {count} times")).collect();
+    if named.is_empty() { String::new() } else { format!(", unread in a row: {}", named.join(", ")) }
 }
 
 /// What is remembered after a run, and what is said about it.

@@ -8,7 +8,7 @@ use super::notify::Notifier;
 use crate::clock::SharedClock;
 use crate::config::{self, Config, From, GitSpec, GithubSpec, Place, Selection, ShapeSpec};
 use crate::error::{Context, Result};
-use crate::queue::FollowUp;
+use crate::queue::{Effect, FollowUp};
 use crate::record::Fingerprint;
 use crate::secret::{Secret, SecretRef};
 use crate::shape::Shape;
@@ -27,7 +27,6 @@ use crate::source::store::FromStore;
 use crate::state::State;
 use crate::state::lease::Leases;
 use crate::state::lock::Locks;
-use crate::store::failures::Watched;
 use crate::store::tables::Tables;
 use crate::store::{Access, SharedStore, open};
 
@@ -79,9 +78,7 @@ impl Pipeline {
     /// Open a pipeline's source and store. The state is shared by all pipelines of a config.
     pub async fn open(spec: &config::Pipeline, memory: &Memory, access: Access) -> Result<Pipeline> {
         let clock = memory.clock.clone();
-        let store = open_target(spec, access, clock.clone())
-            .await
-            .context(|| format!("opening the store {}", spec.into.name))?;
+        let store = open_target(spec, access, clock.clone()).await?;
         Ok(Pipeline {
             name: spec.name.clone(),
             source: source(spec, memory, access).await?,
@@ -105,6 +102,13 @@ impl Pipeline {
     }
 }
 
+/// The names of what is to be done by us, messages about runs included.
+pub fn worked_on(spec: &config::Pipeline, memory: &Memory) -> Vec<String> {
+    let ours = follow_ups(spec).into_iter().filter(|then| !matches!(then.effect, Effect::Outside));
+    let messages = Notifier::of(spec, memory).map(|notifier| notifier.follow_up());
+    ours.chain(messages).map(|then| then.name).collect()
+}
+
 /// Policies nobody exports are left for somebody outside, who takes them from the queue.
 fn follow_ups(spec: &config::Pipeline) -> Vec<FollowUp> {
     let mut all: Vec<FollowUp> = spec.then.iter().map(FollowUp::of).collect();
@@ -120,10 +124,7 @@ async fn open_target(spec: &config::Pipeline, access: Access, clock: SharedClock
         (Place::Tables(_), From::Rest(rest)) => {
             let tables = rest.resources.iter().map(|resource| resource.table.clone()).collect();
             let opened = Tables::open(&spec.into, tables, access, clock).await;
-            Ok(Arc::new(Watched::opened(
-                &spec.into.name,
-                opened.map(|store| Arc::new(store) as SharedStore),
-            )?))
+            open::watched(&spec.into, opened.map(|store| Arc::new(store) as SharedStore))
         }
         _ => open::open(&spec.into, access, clock).await,
     }
@@ -152,11 +153,7 @@ async fn source(spec: &config::Pipeline, memory: &Memory, access: Access) -> Res
         }
         From::Rss(spec) => Arc::new(Rss::new(spec, clock)?),
         From::Store { store, prefix } => {
-            let opened = open::open(store, Access::Read, clock).await;
-            Arc::new(FromStore::new(
-                opened.context(|| format!("opening the store {}", store.name))?,
-                prefix.clone(),
-            ))
+            Arc::new(FromStore::new(open::open(store, Access::Read, clock).await?, prefix.clone()))
         }
     })
 }

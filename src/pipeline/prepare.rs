@@ -18,7 +18,7 @@ use crate::record::{Entry, Fingerprint};
 use crate::shape::{Existing, Output};
 use crate::state::held::{Decision, HeldItem, Verdict};
 use crate::state::journal::{Change, Intent, PriorBase, PriorValue};
-use crate::state::{Base, Pointer, keys};
+use crate::state::{Base, Pointer, Tombstone, keys};
 use crate::store::{Expect, Item, Op, Stored};
 
 /// What became of a step before it reached the store.
@@ -109,18 +109,40 @@ pub trait Prepare: Sync {
 }
 
 /// Every write learns its place in the journal, and its baseline record points there.
-pub fn number(run: &str, batch: u32, ready: &mut [Ready]) {
+pub async fn number(line: &Pipeline, run: &str, batch: u32, ready: &mut [Ready]) -> Result<()> {
     let run: Arc<str> = run.into();
-    let writes = ready.iter_mut().filter_map(|one| match one {
-        Ready::Write(write) => Some(write),
-        _ => None,
-    });
-    for (index, write) in (0u32..).zip(writes) {
+    let mut ends = Vec::new();
+    for (index, write) in (0u32..).zip(writes(ready)) {
         write.pointer = Pointer { run: run.clone(), batch, index };
-        if let Some(next) = &mut write.intent.next {
-            next.base.written = write.pointer.clone();
+        match &mut write.intent.next {
+            Some(next) => next.base.written = write.pointer.clone(),
+            None if write.intent.retire => {}
+            None => ends.push(write),
         }
     }
+    earlier_lives(line, &mut ends).await
+}
+
+fn writes(ready: &mut [Ready]) -> impl Iterator<Item = &mut Write> {
+    ready.iter_mut().filter_map(|one| match one {
+        Ready::Write(write) => Some(&mut **write),
+        _ => None,
+    })
+}
+
+/// A key may be deleted, come back and be deleted again. The new tombstone takes the place of the old one, so the
+/// delete remembers where that one pointed.
+async fn earlier_lives(line: &Pipeline, ends: &mut [&mut Write]) -> Result<()> {
+    if ends.is_empty() {
+        return Ok(());
+    }
+    let stones: Vec<String> =
+        ends.iter().map(|write| keys::tombstone(&line.name, &write.intent.identity)).collect();
+    let found = line.state.read_each::<Tombstone>(&stones).await?;
+    for (write, stone) in ends.iter_mut().zip(found) {
+        write.intent.earlier = stone.map(|stone| stone.written);
+    }
+    Ok(())
 }
 
 /// What is fixed for the run while batches are prepared.
@@ -167,7 +189,7 @@ impl Prepare for Preparer<'_> {
                 }
             }
         }
-        number(self.run, batch, &mut ready);
+        number(self.line, self.run, batch, &mut ready).await?;
         Ok(ready)
     }
 }
@@ -269,6 +291,7 @@ impl Preparer<'_> {
             decision: None,
             lift: self.decisions.contains_key(&step.identity),
             still_new: false,
+            earlier: None,
         }
     }
 

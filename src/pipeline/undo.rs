@@ -349,7 +349,7 @@ impl Prepare for Reverser<'_> {
                 intent.ok_or_else(|| Error::new(Kind::Corrupt, "the journal changed while it was read"))?;
             ready.push(self.one(step, intent, stored).await?);
         }
-        number(&self.undo_run, batch, &mut ready);
+        number(self.line, &self.undo_run, batch, &mut ready).await?;
         Ok(ready)
     }
 }
@@ -387,6 +387,7 @@ impl Reverser<'_> {
             decision: (!redo).then_some(decision),
             lift: redo,
             still_new: false,
+            earlier: None,
         };
         let write = conditional(&self.line.name, &self.undo_run, reversed, op, stored);
         Ok(Ready::Write(Box::new(Write { scope: step.scope.clone(), stamp: step.stamp, ..write })))

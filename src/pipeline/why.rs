@@ -156,9 +156,9 @@ impl Pipeline {
         Ok(None)
     }
 
-    /// From write to the write before it, as far as the journal goes.
+    /// From write to the write before it, and on to the key's earlier lives, as far as the journal goes.
     async fn walk_back(&self, start: Option<Pointer>, history: &mut Vec<Event>) -> Result<()> {
-        let mut next = start;
+        let (mut next, mut earlier) = (start, None);
         while let Some(at) = next.take() {
             if history.len() >= EVENTS_MAX {
                 return Ok(());
@@ -178,7 +178,8 @@ impl Pipeline {
                 sha256: intent.bytes,
                 run: at.run.to_string(),
             });
-            next = intent.prior_base.map(|prior| prior.base.written);
+            earlier = intent.earlier.or(earlier);
+            next = intent.prior_base.map(|prior| prior.base.written).or_else(|| earlier.take());
         }
         Ok(())
     }

@@ -4,6 +4,7 @@
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::Child;
 
@@ -18,8 +19,8 @@ const OUTPUT_MAX: usize = 4_000;
 const DRAIN: Duration = Duration::from_secs(1);
 
 pub async fn run(command: &Command, task: &Task, input: &[u8]) -> Done {
-    let child = match start(command, task) {
-        Ok(child) => child,
+    let (child, mut family) = match start(command, task) {
+        Ok(started) => started,
         // A program that cannot be started fails every task alike; only an odd key is the task's own fault.
         Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {
             return Done::Failed(Fault::of(&from_io(error, doing(command))));
@@ -42,6 +43,8 @@ pub async fn run(command: &Command, task: &Task, input: &[u8]) -> Done {
         Ok(Err(error)) => return failed(from_io(error, doing(command))),
         Ok(Ok(ended)) => ended,
     };
+    // It ended by itself: what it meant to leave running may run.
+    family.leader = None;
     if ended.success() {
         return Done::Well;
     }
@@ -61,9 +64,22 @@ fn failed(error: Error) -> Done {
     Done::Failed(Fault::of(&error))
 }
 
-/// It is killed when it is dropped: a timeout ends it.
-fn start(command: &Command, task: &Task) -> std::io::Result<Child> {
-    tokio::process::Command::new(&command.program)
+/// A program and whatever it started. Killed when it is dropped: a timeout ends all of it.
+struct Family {
+    leader: Option<Pid>,
+}
+
+impl Drop for Family {
+    fn drop(&mut self) {
+        if let Some(leader) = self.leader {
+            // Gone already is as good.
+            kill_process_group(leader, Signal::KILL).ok();
+        }
+    }
+}
+
+fn start(command: &Command, task: &Task) -> std::io::Result<(Child, Family)> {
+    let child = tokio::process::Command::new(&command.program)
         .args(&command.args)
         .current_dir(&command.folder)
         .env("TRUEUP_KEY", &task.key)
@@ -71,8 +87,11 @@ fn start(command: &Command, task: &Task) -> std::io::Result<Child> {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
+        .process_group(0)
         .kill_on_drop(true)
-        .spawn()
+        .spawn()?;
+    let leader = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+    Ok((child, Family { leader }))
 }
 
 /// The end of what a program said.

@@ -234,12 +234,36 @@ pub async fn waiting(state: &State) -> Result<Vec<Placed<Task>>> {
     Ok(all.into_iter().filter_map(|(key, task)| Placed::of(keys::QUEUE, &key, task)).collect())
 }
 
-/// Whether a pipeline has a task that is due. Claimed ones count: their claimant may be dead, which a worker finds out.
-pub async fn is_any_due(state: &State, pipeline: &str, now: Timestamp) -> Result<bool> {
+/// Whether any of these follow-ups has a task that is due.
+pub async fn is_any_due(state: &State, pipeline: &str, names: &[String], now: Timestamp) -> Result<bool> {
+    for name in names {
+        if is_due(state, &keys::queue(pipeline, name), now).await? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Follow-ups that have tasks waiting, by name. Looks at one key of each.
+pub async fn names(state: &State, pipeline: &str) -> Result<Vec<String>> {
     let prefix = keys::queue_of(pipeline);
+    let (mut names, mut after) = (Vec::new(), None::<String>);
+    loop {
+        let query = Query { after: after.as_deref(), limit: 1, ..Query::keys(&prefix) };
+        let page = state.store().list(query).await?;
+        let Some(line) = page.items.first() else { return Ok(names) };
+        let name = keys::below(&prefix, &line.key).split('/').next().unwrap_or_default().to_owned();
+        // The character after the slash: past every task of this one.
+        after = Some(format!("{prefix}{name}0"));
+        names.push(name);
+    }
+}
+
+/// Claimed tasks count: their claimant may be dead, which a worker finds out.
+async fn is_due(state: &State, prefix: &str, now: Timestamp) -> Result<bool> {
     let mut after: Option<String> = None;
     loop {
-        let page = state.store().list(Query { after: after.as_deref(), ..Query::values(&prefix) }).await?;
+        let page = state.store().list(Query { after: after.as_deref(), ..Query::values(prefix) }).await?;
         for line in &page.items {
             if decode_line::<Task>(line)?.is_due(now) {
                 return Ok(true);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::House;
 use crate::error::Result;
 use crate::pipeline::notify::Notifier;
+use crate::pipeline::open;
 use crate::queue::{self, Summary};
 use crate::registry;
 use crate::store::Access;
@@ -25,7 +26,8 @@ pub async fn keep(house: Arc<House>) {
                 continue;
             }
             let worked = async {
-                if !spec.enabled || !queue::is_any_due(&house.memory.state, name, house.clock.now()).await? {
+                let (names, now) = (open::worked_on(spec, &house.memory), house.clock.now());
+                if !spec.enabled || !queue::is_any_due(&house.memory.state, name, &names, now).await? {
                     return Ok(None);
                 }
                 work(&house, name).await.map(Some)

@@ -141,6 +141,9 @@ pub struct Intent {
     /// Nobody has done the follow-up work of its addition yet.
     #[serde(rename = "w", default, skip_serializing_if = "std::ops::Not::not")]
     pub still_new: bool,
+    /// The delete that ended the key's life before this one.
+    #[serde(rename = "e", default, skip_serializing_if = "Option::is_none")]
+    pub earlier: Option<super::Pointer>,
 }
 
 impl Intent {

@@ -24,9 +24,9 @@ use crate::record::Version;
 use crate::store::{Expect, Item, Mode, Op, Outcome, SharedStore, StoreExt, What};
 
 /// How long a lease may stay unchanged before it is free: a killed holder is replaced within 10 s, start included.
-pub const TTL: Duration = Duration::from_secs(6);
+pub const TTL: Duration = Duration::from_secs(5);
 /// Two renewals may fail before the third is too late.
-pub const RENEW_EVERY: Duration = Duration::from_secs(2);
+pub const RENEW_EVERY: Duration = Duration::from_millis(1_250);
 /// The holder stops this much earlier than anybody may take over: clocks tick at slightly different speeds.
 pub const MARGIN: Duration = Duration::from_secs(1);
 /// A renewal that failed is tried again soon: the time that is left is short.

@@ -97,6 +97,14 @@ impl State {
         decode(key, &stored.value).map(Some)
     }
 
+    /// Several records in one go, in order.
+    pub async fn read_each<T: DeserializeOwned>(&self, keys: &[String]) -> Result<Vec<Option<T>>> {
+        let names: Vec<&str> = keys.iter().map(String::as_str).collect();
+        let stored = self.store.get(&names).await?;
+        let records = names.iter().zip(stored);
+        records.map(|(key, stored)| stored.map(|stored| decode(key, &stored.value)).transpose()).collect()
+    }
+
     /// With the version it has.
     pub async fn read_versioned<T: DeserializeOwned>(&self, key: &str) -> Result<Option<(T, Version)>> {
         let Some(stored) = self.store.get_one(key).await? else { return Ok(None) };

@@ -11,7 +11,6 @@ use crate::error::{Error, Kind, Result};
 use crate::record::{Fingerprint, Version};
 
 pub mod cloudflare;
-pub mod counted;
 pub mod etcd;
 pub mod failures;
 pub mod faulty;

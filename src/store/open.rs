@@ -13,7 +13,7 @@ use super::objects::{Bucket, Objects};
 use super::postgres::PostgresStore;
 use super::sqlite::Sqlite;
 use super::stamped::Stamped;
-use super::{Access, SharedStore};
+use super::{Access, Query, SharedStore, Store as _};
 use crate::clock::SharedClock;
 use crate::config::{Place, StoreSpec};
 use crate::error::{Context, Error, Kind, Result};
@@ -24,7 +24,11 @@ use crate::secret::Secret;
 
 /// Open a store. Reading creates nothing; writing makes what is missing (but never a bucket).
 pub async fn open(spec: &StoreSpec, access: Access, clock: SharedClock) -> Result<SharedStore> {
-    let opened: Result<SharedStore> = match &spec.place {
+    watched(spec, open_plain(spec, access, clock).await)
+}
+
+async fn open_plain(spec: &StoreSpec, access: Access, clock: SharedClock) -> Result<SharedStore> {
+    match &spec.place {
         Place::Memory => Ok(memory(&spec.name)),
         Place::Sqlite(path) => {
             let path = path.clone();
@@ -42,7 +46,10 @@ pub async fn open(spec: &StoreSpec, access: Access, clock: SharedClock) -> Resul
         Place::Cloudflare { account, namespace } => cloudflare(spec, account, namespace, clock).await,
         Place::Etcd(url) => {
             let place = EtcdPlace::parse(url.expose())?;
-            EtcdStore::open(&place, password_of(spec)?).map(|store| Arc::new(store) as SharedStore)
+            let store = EtcdStore::open(&place, password_of(spec)?)?;
+            // It connects when it is first asked: a server that is away must not go unnoticed for want of changes.
+            store.list(Query { limit: 1, ..Query::keys("") }).await?;
+            Ok(Arc::new(store))
         }
         Place::Postgres(url) => {
             let place = PostgresPlace::parse(url.expose())?;
@@ -51,8 +58,7 @@ pub async fn open(spec: &StoreSpec, access: Access, clock: SharedClock) -> Resul
         }
         Place::Tables(_) => Err(Error::new(Kind::Config, "tables are made after a recipe")
             .remedy_is("Tables can be written by a pipeline with `from = { rest = … }` only.")),
-    };
-    watched(spec, opened)
+    }
 }
 
 /// With its failures counted, and named in errors.

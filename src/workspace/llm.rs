@@ -14,13 +14,12 @@ use serde_json::{Value, json};
 use url::Url;
 
 use crate::clock::SharedClock;
+use crate::config::LlmSpec;
 use crate::error::{Error, Kind, Result};
 use crate::http::{Answer, Ask, Http, parse_url, shown};
 use crate::retry::Patience;
 use crate::secret::Secret;
 
-/// A long answer of a slow model takes a minute; beyond this nobody is at home.
-const TIMEOUT: Duration = Duration::from_secs(120);
 /// A look at the endpoint, for `trueup check`.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Far more than a model writes at once.
@@ -35,6 +34,7 @@ pub struct Llm {
     base: Url,
     model: String,
     token: Option<Secret>,
+    timeout: Duration,
 }
 
 /// What is asked, and what the answer must look like.
@@ -64,11 +64,11 @@ struct Message {
 }
 
 impl Llm {
-    pub fn new(url: &str, model: &str, token: Option<Secret>, clock: SharedClock) -> Result<Self> {
-        let mut base = parse_url(url)?;
+    pub fn new(spec: &LlmSpec, token: Option<Secret>, clock: SharedClock) -> Result<Self> {
+        let mut base = parse_url(spec.url.expose())?;
         let path = format!("{}/", base.path().trim_end_matches('/'));
         base.set_path(&path);
-        Ok(Llm { http: Http::new(clock)?, base, model: model.to_owned(), token })
+        Ok(Llm { http: Http::new(clock)?, base, model: spec.model.clone(), token, timeout: spec.timeout })
     }
 
     pub fn name(&self) -> String {
@@ -95,7 +95,7 @@ impl Llm {
                 "json_schema": { "name": question.name, "strict": true, "schema": question.schema },
             },
         });
-        let mut ask = self.request("chat/completions", TIMEOUT)?;
+        let mut ask = self.request("chat/completions", self.timeout)?;
         ask.method = Method::POST;
         ask.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         ask.body = Some(Bytes::from(body.to_string()));

@@ -75,7 +75,7 @@ impl Workspace {
         let llm = match &spec.llm {
             Some(llm) => {
                 let token = llm.token.as_ref().map(crate::secret::SecretRef::read).transpose()?.flatten();
-                Some(Llm::new(llm.url.expose(), &llm.model, token, clock.clone())?)
+                Some(Llm::new(llm, token, clock.clone())?)
             }
             None => None,
         };

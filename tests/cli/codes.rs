@@ -49,6 +49,21 @@ fn of_several_runs_the_gravest_ending_counts() {
     assert_eq!(home.value("sqlite:good.db", "a").as_deref(), Some("1"));
 }
 
+/// Nothing to do is no success while nobody can say what the store holds.
+#[test]
+fn a_store_that_is_away_is_never_in_step_even_with_an_empty_source() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for store in [format!("etcd://{free}/kv/"), format!("postgres://somebody@{free}/db")] {
+        let home = Home::new(&format!("[pipelines.notes]\nfrom = {{ files = \"notes\" }}\ninto = \"{store}\"\n"));
+        std::fs::create_dir(home.path("notes")).unwrap();
+        for verb in ["plan", "sync"] {
+            let said = home.run(&[verb]).ends(5).says(&["what to do", &free.to_string()]);
+            let named = said.err.matches(store.as_str()).count();
+            assert!(named <= 1, "{store} is named {named} times: {}", said.err);
+        }
+    }
+}
+
 #[test]
 fn reject_keeps_what_was_to_be_deleted_and_is_quiet_from_then_on() {
     let home = Home::with_notes(12);

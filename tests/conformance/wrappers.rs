@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use trueup::clock::{Clock as _, TestClock};
 use trueup::error::Kind;
-use trueup::store::counted::{Counted, Counts};
 use trueup::store::failures::{self, Watched};
 use trueup::store::faulty::{Faulty, Mishap, Odds, Verb};
 use trueup::store::limited::{Limited, Profile};
@@ -15,6 +14,7 @@ use trueup::store::stamped::Stamped;
 use trueup::store::{Item, Mode, Outcome, Query, Store, StoreExt, What};
 
 use super::stores::{conforms, held, put};
+use crate::support::counted::{Counted, Counts};
 
 fn clock() -> Arc<TestClock> {
     TestClock::at("2025-10-16T16:00:00Z", 7)

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use trueup::clock::SystemClock;
 use trueup::source::files::Files;
 use trueup::state::{Status, keys};
-use trueup::store::counted::Counted;
 
 use super::rig::{LINE, Rig, did};
-use crate::support;
+use crate::support::{self, counted::Counted};
 
 #[tokio::test]
 async fn a_first_sync_brings_everything() {

@@ -9,6 +9,7 @@ use tokio::sync::OnceCell;
 
 pub mod certificates;
 pub mod cloudflare;
+pub mod counted;
 pub mod etcd;
 pub mod git_http;
 pub mod github;

@@ -202,6 +202,19 @@ fn a_command_that_does_not_end_is_killed_and_counts() {
     assert!(task["attempts"] == 1 && error.contains("did not end") && error.contains("started"), "{task}");
 }
 
+#[tokio::test]
+async fn what_a_command_started_ends_with_it() {
+    let script = "sleep 600 & echo $! > started; wait";
+    let home = pipeline(&format!(r#"{{ command = ["sh", "-c", "{script}"], timeout = "500ms" }}"#));
+    home.ends(&["sync"], 0);
+    assert_eq!(queue(&home)[0]["attempts"], 1);
+    let process = std::fs::read_to_string(home.path("started")).unwrap();
+    let stat = format!("/proc/{}/stat", process.trim());
+    // Killed, it is gone or waits for somebody to take note of its end.
+    let runs = || std::fs::read_to_string(&stat).is_ok_and(|line| !line.contains(") Z "));
+    crate::support::until("the end of what it started", || !runs()).await;
+}
+
 /// A program that talked before it listened, or never listened, waited for us while we waited for it.
 #[test]
 fn a_command_that_talks_much_and_does_not_listen_is_no_trouble() {
@@ -217,6 +230,21 @@ fn what_a_command_leaves_running_does_not_hold_it_up() {
     let home = pipeline(r#"{ command = ["sh", "-c", "sleep 30 & exit 0"], timeout = "10s" }"#);
     home.ends(&["sync"], 0);
     assert!(queue(&home).is_empty(), "{:?}", queue(&home));
+}
+
+#[test]
+fn work_for_a_follow_up_that_left_the_config_is_said_to_wait_and_can_be_ended() {
+    let home = pipeline(r#"{ command = ["/no/such/program"] }"#);
+    home.ends(&["sync"], 0);
+    let then = queue(&home)[0]["then"].as_str().unwrap().to_owned();
+    home.write("trueup.toml", "[pipelines.notes]\nfrom = { files = \"notes\" }\ninto = \"file:out\"\n");
+    let said = |run: serde_json::Value| run["runs"][0]["warnings"].to_string();
+    let warned = said(home.ends(&["sync"], 0));
+    assert!(warned.contains(&format!("waits for {then}")) && warned.contains("queue done KEY"), "{warned}");
+    assert_eq!(queue(&home).len(), 1, "nothing is dropped");
+    home.ends(&["queue", "done", "a", "--then", &then], 0);
+    assert!(queue(&home).is_empty());
+    assert!(!said(home.ends(&["sync"], 0)).contains("waits for"));
 }
 
 #[test]

@@ -59,6 +59,23 @@ async fn a_record_with_a_past() {
 }
 
 #[tokio::test]
+async fn a_record_that_died_more_than_once() {
+    let rig = Rig::new();
+    for value in ["1", "2", "3"] {
+        rig.give(&[("a", value)]).await;
+        rig.run().await;
+        rig.take_away(&["a"]).await;
+        rig.run().await;
+    }
+    assert_eq!(changes(&story(&rig, "a").await), ["delete", "add", "delete", "add", "delete", "add"]);
+    rig.give(&[("a", "4")]).await;
+    let run = rig.run().await;
+    undo(&rig, &run.id).await;
+    let told = changes(&story(&rig, "a").await);
+    assert_eq!(told, ["delete", "add", "delete", "add", "delete", "add", "delete", "add"]);
+}
+
+#[tokio::test]
 async fn a_record_that_is_held() {
     let rig = Rig::new().guarded(0, 100);
     rig.give(&[("a", "1"), ("b", "1")]).await;

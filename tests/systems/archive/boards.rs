@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde_json::{Value, json};
+
 use super::desk::{Desk, counts, feed, item};
-use crate::support::http::{Reply, Request};
+use crate::support::http::{Reply, Request, Server};
 use crate::support::trueup;
 
 const SIX: &str = "25,26,11,207,28,256";
@@ -160,4 +162,34 @@ async fn six_boards_of_five_articles_take_no_time_beside_the_network() {
     let desk = Desk::new(SIX, five);
     assert_eq!(desk.sync().await.counts.added, 30);
     assert_eq!(desk.clock.slept_ms(), Duration::ZERO.as_millis() as u64);
+}
+
+/// What the hook was told so far, oldest first.
+fn told(hook: &Server) -> Vec<Value> {
+    hook.requests().iter().map(|request| serde_json::from_slice(&request.body).unwrap()).collect()
+}
+
+#[test]
+fn a_board_that_fails_three_runs_in_a_row_is_told_to_the_hook_once_until_it_is_back() {
+    let hook = Server::start(|_| Reply::status(204));
+    let desk = Desk::new(SIX, article);
+    let config = desk.folder.path().join("trueup.toml");
+    let notify = format!("notify = {{ webhook = \"{}\", after = 3 }}\n", hook.url("/notices"));
+    std::fs::write(&config, desk.config() + &notify).unwrap();
+    let sync = || trueup().arg("sync").arg("--config").arg(&config).output().unwrap().status.code();
+    assert_eq!((sync(), told(&hook).len()), (Some(0), 0));
+    // Another board fails now and then: that is not in a row.
+    for (run, other) in ["26", "11", "26", "11"].into_iter().enumerate() {
+        let down = move |request: &Request| ["28", other].contains(&board(request));
+        desk.server.answer(move |request| if down(request) { Reply::status(404) } else { article(request) });
+        assert_eq!(sync(), Some(3));
+        assert_eq!(told(&hook).len(), usize::from(run >= 2), "after the third, once");
+    }
+    let notice = &told(&hook)[0];
+    assert_eq!((&notice["event"], &notice["status"]), (&json!("partial"), &json!("partial")), "{notice}");
+    assert_eq!(notice["scopes"], json!({ "26": 1, "28": 3 }), "{notice}");
+    assert!(notice["text"].as_str().unwrap().contains("28 3 times"), "{notice}");
+    desk.server.answer(article);
+    assert_eq!(sync(), Some(0));
+    assert_eq!(told(&hook)[1]["event"], "recovered");
 }

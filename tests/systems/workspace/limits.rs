@@ -146,6 +146,21 @@ async fn a_model_that_asks_to_wait_is_waited_for_and_one_that_talks_nonsense_is_
 }
 
 #[tokio::test]
+async fn a_model_that_says_nothing_is_given_up_on_in_time_and_holds_nobody_up_afterwards() {
+    let mut desk = Desk::new();
+    desk.model.timeout = "300ms";
+    desk.wiki.page("p", vec![Paper::new("att1", ITALIAN)]);
+    let workspace = desk.workspace().await;
+    desk.model.server.answer(|_| Reply::silence());
+    let error = workspace.policy("p", "att1", Some(Language::Fr)).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Unavailable);
+    assert!(error.to_string().contains("no answer within 300 ms"), "{error}");
+    assert_eq!(desk.model.translations(), 3, "asked again, but not for ever");
+    assert_eq!(keys(&workspace.shelf.store, "system:working.").await.len(), 0, "nobody holds a claim");
+    assert_eq!(workspace.policy("p", "att1", None).await.unwrap().content, ITALIAN, "the original is there");
+}
+
+#[tokio::test]
 async fn what_somebody_else_wrote_is_not_overwritten() {
     let desk = Desk::new();
     desk.wiki.page("p", vec![Paper::new("att1", ENGLISH)]);

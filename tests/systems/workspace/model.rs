@@ -10,6 +10,8 @@ use crate::support::http::{Reply, Request, Server};
 
 pub struct Model {
     pub server: Server,
+    /// How long an answer is waited for.
+    pub timeout: &'static str,
     findings: Arc<Mutex<Vec<Value>>>,
 }
 
@@ -18,7 +20,7 @@ impl Model {
         let findings: Arc<Mutex<Vec<Value>>> = Arc::default();
         let theirs = findings.clone();
         let server = Server::start(move |request| completion(request, &theirs.lock().unwrap()));
-        Model { server, findings }
+        Model { server, timeout: "120s", findings }
     }
 
     /// What it finds in every policy whose source is the one a quote names.
@@ -41,7 +43,11 @@ impl Model {
 
     /// What stands for `llm` in a config.
     pub fn llm(&self) -> String {
-        format!("{{ url = \"{}\", model = \"stand-in\" }}", self.server.url("/v1"))
+        format!(
+            "{{ url = \"{}\", model = \"stand-in\", timeout = \"{}\" }}",
+            self.server.url("/v1"),
+            self.timeout
+        )
     }
 }
 

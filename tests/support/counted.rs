@@ -1,11 +1,11 @@
-//! A store that counts what it is asked: for reports, metrics and tests of what a pass costs.
+//! A store that counts what it is asked: for tests of what a pass costs.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 
-use super::{Caps, Item, Mode, Op, Outcome, Page, Query, SharedStore, Store, Stored};
-use crate::error::Result;
+use trueup::error::Result;
+use trueup::store::{Caps, Item, Mode, Op, Outcome, Page, Query, SharedStore, Store, Stored};
 
 pub struct Counted {
     inner: SharedStore,
