@@ -54,7 +54,8 @@ fn of_several_runs_the_gravest_ending_counts() {
 fn a_store_that_is_away_is_never_in_step_even_with_an_empty_source() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for store in [format!("etcd://{free}/kv/"), format!("postgres://somebody@{free}/db")] {
-        let home = Home::new(&format!("[pipelines.notes]\nfrom = {{ files = \"notes\" }}\ninto = \"{store}\"\n"));
+        let home =
+            Home::new(&format!("[pipelines.notes]\nfrom = {{ files = \"notes\" }}\ninto = \"{store}\"\n"));
         std::fs::create_dir(home.path("notes")).unwrap();
         for verb in ["plan", "sync"] {
             let said = home.run(&[verb]).ends(5).says(&["what to do", &free.to_string()]);
