@@ -14,11 +14,11 @@ use crate::etcd::{Event, KeyValue};
 const FULL_ROUND: usize = 900;
 /// Revisions of the prefix the server sends per round.
 const ROUND: i64 = 1_000;
-/// Watchers at once. For each round the server reads all revisions from the oldest watcher to the newest there is, so
-/// the fewer rounds the better.
-const WIDTH_MAX: usize = 128;
+/// Watchers at once. For each round the server reads all revisions from the oldest watcher to the newest there is, and
+/// holds each against every watcher: few rounds are better, but one that takes seconds leaves the writer idle.
+const WIDTH_MAX: usize = 64;
 /// What all segments together may hold.
-const BUFFER_BYTES: usize = 24 << 20;
+const BUFFER_BYTES: usize = 16 << 20;
 /// A batch is handed on when it has this many bytes; it ends with a whole revision.
 const BATCH_BYTES: usize = 1 << 20;
 
