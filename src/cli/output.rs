@@ -8,7 +8,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use crate::error::Error;
+use crate::error::{Error, Fault};
 use crate::pipeline::{Progress, Silent};
 
 #[derive(Debug, Clone, Copy)]
@@ -70,11 +70,16 @@ impl Output {
 
     /// An error that ended the command: text on stderr, and JSON on stdout when that was asked for.
     pub fn error(&self, error: &Error) {
-        say(&format!("{} {error}", self.paint(Color::Red, "error:")));
-        say(&format!("  {} {}", self.paint(Color::Dim, "what to do:"), error.remedy()));
+        self.fault(&Fault::of(error));
         if self.json {
             self.json(&error_json(error));
         }
+    }
+
+    /// What went wrong beside a result that was shown.
+    pub fn fault(&self, fault: &Fault) {
+        say(&format!("{} {}", self.paint(Color::Red, "error:"), fault.message));
+        say(&format!("  {} {}", self.paint(Color::Dim, "what to do:"), fault.remedy));
     }
 
     pub fn paint(&self, color: Color, text: &str) -> String {

@@ -62,6 +62,10 @@ impl Replica {
             Verb::Status { .. } => {
                 let status = engine.status().await?;
                 desk.out.result(&status, || told(&status));
+                if let Some(error) = &status.error {
+                    desk.out.fault(error);
+                    return Ok(error.kind.exit_code());
+                }
             }
             Verb::Conflicts { .. } => show(desk, &json!({ "conflicts": engine.conflicts().await? })),
             Verb::Resolve { id, winner, .. } => {
@@ -113,15 +117,18 @@ fn told(status: &StatusReport) -> String {
     let oldest = status.oldest_pending_seconds.map(|it| format!(", oldest {it:.1} s")).unwrap_or_default();
     let StatusReport { rates, pending, retrying, retries, .. } = status;
     let StatusReport { conflicts, held, failed, gaps, quarantined, .. } = status;
+    let number = |number: Option<i64>| number.map_or("unknown".to_owned(), |it| it.to_string());
     [
         format!("{}: {state}", status.replica),
         format!("  prefix     {} into schema {}", status.prefix, status.schema),
-        format!("  lag        {} revisions, {}", status.lag_revisions, seconds(status.lag_seconds)),
-        format!("  mirrored   revision {} of {}", status.applied_revision, status.etcd_revision),
+        format!("  lag        {} revisions, {}", number(status.lag_revisions), seconds(status.lag_seconds)),
+        format!("  mirrored   revision {} of {}", status.applied_revision, number(status.etcd_revision)),
         format!("  from etcd  {:.1} changes/s over the last minute", rates.from_etcd),
         format!("  to etcd    {:.1} writes/s over the last minute", rates.to_etcd),
         format!("  pending    {pending}{oldest}; {retrying} tried before, {retries} retries since it began"),
-        format!("  trouble    {conflicts} conflicts ({held} held), {failed} failed, {gaps} gaps, {quarantined} quarantined"),
+        format!(
+            "  trouble    {conflicts} conflicts ({held} held), {failed} failed, {gaps} gaps, {quarantined} quarantined"
+        ),
     ]
     .join("\n")
 }

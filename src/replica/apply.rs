@@ -2,12 +2,12 @@
 //!
 //! A trickle goes in one statement, a flood by COPY. A row that is already there is compared, never overwritten.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures::SinkExt;
 use tokio_postgres::{Statement, Transaction};
 
 use super::Replica;
-use super::codec::{Change, CopyBuffer, Quarantined, Read};
+use super::codec::{self, Change, CopyBuffer, Quarantined, Read, Row, Rows};
 use super::meters::{add, set};
 use super::schema::Tables;
 use crate::error::{Error, Kind, Result};
@@ -22,10 +22,17 @@ const COPY_PIECE_BYTES: usize = 256 << 10;
 const INCOMING: &str = "CREATE TEMP TABLE IF NOT EXISTS incoming (key text COLLATE \"C\", value text, \
                         revision bigint, tombstone boolean, encoding text) ON COMMIT DELETE ROWS";
 
-/// Changes of whole revisions, in order.
+/// Changes of whole revisions, in order. Rows are kept as COPY takes them: small while a backlog waits its turn, and
+/// ready to be sent.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
-    pub changes: Vec<Change>,
+    open: BytesMut,
+    pieces: Vec<Bytes>,
+    /// Where in `open` its newest row is, and that row's revision.
+    newest: Option<(usize, i64)>,
+    /// The change the next connect asks etcd about: the newest.
+    witness: Option<(String, i64)>,
+    pub rows: usize,
     pub odd: Vec<Quarantined>,
     pub bytes: usize,
     /// Everything up to and including this revision is in here or was before.
@@ -33,12 +40,26 @@ pub(super) struct Batch {
 }
 
 impl Batch {
+    pub fn with_capacity(bytes: usize) -> Self {
+        Batch { open: BytesMut::with_capacity(bytes), ..Batch::default() }
+    }
+
+    /// Nothing happened up to this revision.
+    pub fn nothing_upto(upto: i64) -> Self {
+        Batch { upto, ..Batch::default() }
+    }
+
     pub fn push(&mut self, read: Read) {
         match read {
             Read::Row(change) => {
-                self.bytes += change.bytes();
+                let at = self.open.len();
+                codec::encode(&mut self.open, &change);
+                self.bytes += self.open.len() - at;
+                self.rows += 1;
                 self.upto = self.upto.max(change.revision);
-                self.changes.push(change);
+                if self.newest.is_none_or(|newest| change.revision >= newest.1) {
+                    self.newest = Some((at, change.revision));
+                }
             }
             Read::Odd(odd) => {
                 self.bytes += odd.key.len() + odd.value.as_ref().map_or(0, Bytes::len);
@@ -48,15 +69,40 @@ impl Batch {
         }
     }
 
+    /// No more rows will be pushed.
+    pub fn seal(&mut self) {
+        if let Some((at, revision)) = self.newest.take() {
+            let key = Rows(&self.open[at..]).next().map(|row| row.key.to_owned());
+            self.witness = key.map(|key| (key, revision));
+        }
+        let piece = std::mem::take(&mut self.open).freeze();
+        if !piece.is_empty() {
+            self.pieces.push(piece);
+        }
+    }
+
     pub fn join(&mut self, mut next: Batch) {
-        self.changes.append(&mut next.changes);
+        self.seal();
+        next.seal();
+        self.pieces.append(&mut next.pieces);
         self.odd.append(&mut next.odd);
+        self.rows += next.rows;
         self.bytes += next.bytes;
         self.upto = self.upto.max(next.upto);
+        self.witness = next.witness.or(self.witness.take());
     }
 
     pub fn is_empty(&self) -> bool {
-        self.changes.is_empty() && self.odd.is_empty()
+        self.rows == 0 && self.odd.is_empty()
+    }
+
+    /// What was sealed.
+    pub fn each(&self) -> impl Iterator<Item = Row<'_>> {
+        self.pieces.iter().flat_map(|piece| Rows(piece))
+    }
+
+    fn witness(&self) -> (Option<&str>, Option<i64>) {
+        (self.witness.as_ref().map(|it| it.0.as_str()), self.witness.as_ref().map(|it| it.1))
     }
 }
 
@@ -66,6 +112,8 @@ pub(super) struct Applier<'a> {
     pub session: Session,
     pub epoch: i64,
     trickle: Statement,
+    checkpoint: Statement,
+    flood: Statement,
 }
 
 impl<'a> Applier<'a> {
@@ -83,19 +131,27 @@ impl<'a> Applier<'a> {
              WHERE prefix = $1 AND epoch = $2 AND (SELECT count(*) FROM fresh) = cardinality($3::text[])"
         );
         let trickle = within(STATEMENT_MAX, session.prepare(&text)).await?;
+        let text = format!(
+            "UPDATE {state} SET applied_revision = $3, synced_at = clock_timestamp(),
+               witness_key = coalesce($4, witness_key), witness_revision = coalesce($5, witness_revision)
+             WHERE prefix = $1 AND epoch = $2"
+        );
+        let checkpoint = within(STATEMENT_MAX, session.prepare(&text)).await?;
+        let flood = within(STATEMENT_MAX, session.prepare(&copy_text(etcd))).await?;
         within(STATEMENT_MAX, session.batch_execute(INCOMING)).await?;
-        Ok(Applier { replica, session, epoch, trickle })
+        Ok(Applier { replica, session, epoch, trickle, checkpoint, flood })
     }
 
     /// Make the mirror hold this batch, and say so in the checkpoint.
-    pub async fn apply(&mut self, batch: &Batch) -> Result<()> {
-        let small = batch.changes.len() < COPY_ROWS_MIN && batch.odd.is_empty();
-        let done = if small { self.trickle(batch).await? } else { self.flood(batch).await? };
+    pub async fn apply(&mut self, mut batch: Batch) -> Result<()> {
+        batch.seal();
+        let small = batch.rows < COPY_ROWS_MIN && batch.odd.is_empty();
+        let done = if small { self.trickle(&batch).await? } else { self.flood(&batch).await? };
         if !done {
-            self.merge(batch).await?;
+            self.merge(&batch).await?;
         }
         let meters = &self.replica.meters;
-        add(&meters.events_applied, batch.changes.len());
+        add(&meters.events_applied, batch.rows);
         add(&meters.quarantined, batch.odd.len());
         add(&meters.batches_applied, 1);
         set(&meters.applied_revision, batch.upto);
@@ -104,9 +160,8 @@ impl<'a> Applier<'a> {
 
     /// `false` = not all rows were new, or we are no longer the leader: nothing was checkpointed.
     async fn trickle(&self, batch: &Batch) -> Result<bool> {
-        let columns = Columns::of(&batch.changes);
-        let witness = witness_of(&batch.changes);
-        let (key, revision) = (witness.map(|it| it.key.as_str()), witness.map(|it| it.revision));
+        let columns = Columns::of(batch);
+        let (key, revision) = batch.witness();
         let moved = within(
             STATEMENT_MAX,
             self.session.execute(
@@ -132,13 +187,13 @@ impl<'a> Applier<'a> {
     async fn flood(&mut self, batch: &Batch) -> Result<bool> {
         let (replica, epoch) = (self.replica, self.epoch);
         let transaction = within(STATEMENT_MAX, self.session.transaction()).await?;
-        match copy(&transaction, &replica.tables.etcd, &batch.changes).await {
+        match copy_batch(&transaction, &self.flood, batch).await {
             // Rolled back by being dropped; the rows that are there are looked at one by one.
             Err(error) if error.kind() == Kind::Conflict => return Ok(false),
             outcome => outcome?,
         }
         replica.quarantine(&transaction, &batch.odd).await?;
-        replica.checkpoint(&transaction, epoch, batch).await?;
+        replica.checkpoint(&transaction, &self.checkpoint, epoch, batch).await?;
         within(STATEMENT_MAX, transaction.commit()).await?;
         Ok(true)
     }
@@ -147,10 +202,10 @@ impl<'a> Applier<'a> {
     async fn merge(&mut self, batch: &Batch) -> Result<()> {
         let (replica, epoch) = (self.replica, self.epoch);
         let transaction = within(STATEMENT_MAX, self.session.transaction()).await?;
-        copy(&transaction, "incoming", &batch.changes).await?;
+        copy_batch(&transaction, &copy_text("incoming"), batch).await?;
         replica.merge_incoming(&transaction).await?;
         replica.quarantine(&transaction, &batch.odd).await?;
-        replica.checkpoint(&transaction, epoch, batch).await?;
+        replica.checkpoint(&transaction, &self.checkpoint, epoch, batch).await?;
         within(STATEMENT_MAX, transaction.commit()).await
     }
 
@@ -214,25 +269,23 @@ impl Replica {
         Ok(())
     }
 
-    async fn checkpoint(&self, transaction: &Transaction<'_>, epoch: i64, batch: &Batch) -> Result<()> {
-        let update = format!(
-            "UPDATE {} SET applied_revision = $3, synced_at = clock_timestamp(),
-               witness_key = coalesce($4, witness_key), witness_revision = coalesce($5, witness_revision)
-             WHERE prefix = $1 AND epoch = $2",
-            self.tables.state
-        );
-        let witness = witness_of(&batch.changes);
-        let (key, revision) = (witness.map(|it| it.key.as_str()), witness.map(|it| it.revision));
+    async fn checkpoint(
+        &self,
+        transaction: &Transaction<'_>,
+        statement: &Statement,
+        epoch: i64,
+        batch: &Batch,
+    ) -> Result<()> {
+        let (key, revision) = batch.witness();
         let values: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
             [&self.prefix(), &epoch, &batch.upto, &key, &revision];
-        let moved = within(STATEMENT_MAX, transaction.execute(&update, &values)).await?;
+        let moved = within(STATEMENT_MAX, transaction.execute(statement, &values)).await?;
         if moved == 1 { Ok(()) } else { Err(self.fenced()) }
     }
 }
 
-/// The change the next connect asks etcd about: the newest.
-fn witness_of(changes: &[Change]) -> Option<&Change> {
-    changes.iter().max_by_key(|change| change.revision)
+fn copy_text(table: &str) -> String {
+    format!("COPY {table} (key, value, revision, tombstone, encoding) FROM STDIN BINARY")
 }
 
 /// COPY rows into a table with the columns of `etcd`.
@@ -245,18 +298,41 @@ pub(super) async fn copy(transaction: &Transaction<'_>, table: &str, changes: &[
     for change in changes {
         buffer.push(change);
     }
-    let text = format!("COPY {table} (key, value, revision, tombstone, encoding) FROM STDIN BINARY");
-    let send = async {
-        let sink = transaction.copy_in::<_, Bytes>(&text).await?;
+    send(transaction, &copy_text(table), [buffer.finish()]).await
+}
+
+async fn copy_batch<T>(transaction: &Transaction<'_>, statement: &T, batch: &Batch) -> Result<()>
+where
+    T: ?Sized + tokio_postgres::ToStatement,
+{
+    if batch.rows == 0 {
+        return Ok(());
+    }
+    let pieces = batch.pieces.iter().cloned();
+    let pieces = std::iter::once(codec::copy_head()).chain(pieces).chain([codec::copy_tail()]);
+    send(transaction, statement, pieces).await
+}
+
+async fn send<T>(
+    transaction: &Transaction<'_>,
+    statement: &T,
+    pieces: impl IntoIterator<Item = Bytes>,
+) -> Result<()>
+where
+    T: ?Sized + tokio_postgres::ToStatement,
+{
+    let sending = async {
+        let sink = transaction.copy_in::<_, Bytes>(statement).await?;
         let mut sink = std::pin::pin!(sink);
-        let mut rest = buffer.finish();
-        while !rest.is_empty() {
-            let piece = rest.split_to(rest.len().min(COPY_PIECE_BYTES));
-            sink.send(piece).await?;
+        for mut rest in pieces {
+            while !rest.is_empty() {
+                let piece = rest.split_to(rest.len().min(COPY_PIECE_BYTES));
+                sink.send(piece).await?;
+            }
         }
         sink.finish().await
     };
-    within(BULK_MAX, send).await.map(|_| ())
+    within(BULK_MAX, sending).await.map(|_| ())
 }
 
 /// Changes as the arrays `unnest` takes.
@@ -265,17 +341,40 @@ struct Columns<'a> {
     values: Vec<Option<&'a str>>,
     revisions: Vec<i64>,
     tombstones: Vec<bool>,
-    encodings: Vec<&'static str>,
+    encodings: Vec<&'a str>,
 }
 
 impl<'a> Columns<'a> {
-    fn of(changes: &'a [Change]) -> Self {
+    fn of(batch: &'a Batch) -> Self {
         Columns {
-            keys: changes.iter().map(|change| change.key.as_str()).collect(),
-            values: changes.iter().map(|change| change.value.as_deref()).collect(),
-            revisions: changes.iter().map(|change| change.revision).collect(),
-            tombstones: changes.iter().map(|change| change.value.is_none()).collect(),
-            encodings: changes.iter().map(Change::encoding).collect(),
+            keys: batch.each().map(|row| row.key).collect(),
+            values: batch.each().map(|row| row.value).collect(),
+            revisions: batch.each().map(|row| row.revision).collect(),
+            tombstones: batch.each().map(|row| row.value.is_none()).collect(),
+            encodings: batch.each().map(|row| row.encoding).collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(key: &str, revision: i64) -> Read {
+        Read::Row(Change { key: key.to_owned(), value: Some("v".to_owned()), base64: false, revision })
+    }
+
+    #[test]
+    fn joined_batches_keep_every_row_in_order_and_the_newest_as_their_witness() {
+        let mut first = Batch::default();
+        first.push(change("/a", 5));
+        first.push(change("/b", 5));
+        let mut second = Batch::with_capacity(100);
+        second.push(change("/c", 6));
+        first.join(second);
+        first.join(Batch::nothing_upto(9));
+        let rows: Vec<(&str, i64)> = first.each().map(|row| (row.key, row.revision)).collect();
+        assert_eq!(rows, [("/a", 5), ("/b", 5), ("/c", 6)]);
+        assert_eq!((first.rows, first.upto, first.witness()), (3, 9, (Some("/c"), Some(6))));
     }
 }

@@ -3,7 +3,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use crate::etcd::event::EventType;
 use crate::etcd::{Event, KeyValue};
@@ -53,13 +53,6 @@ const ROW_OVERHEAD: usize = 48;
 pub fn read_event(event: Event) -> Option<Read> {
     let deleted = event.r#type() == EventType::Delete;
     event.kv.map(|pair| read(pair, deleted))
-}
-
-pub fn revision_of(read: &Read) -> i64 {
-    match read {
-        Read::Row(change) => change.revision,
-        Read::Odd(odd) => odd.revision,
-    }
 }
 
 pub fn read_pair(pair: KeyValue) -> Read {
@@ -116,28 +109,81 @@ impl CopyBuffer {
     }
 
     pub fn push(&mut self, change: &Change) {
-        self.0.put_i16(FIELDS);
-        self.text(&change.key);
-        match &change.value {
-            Some(value) => self.text(value),
-            None => self.0.put_i32(NULL),
-        }
-        self.0.put_i32(8);
-        self.0.put_i64(change.revision);
-        self.0.put_i32(1);
-        self.0.put_u8(u8::from(change.value.is_none()));
-        self.text(change.encoding());
-    }
-
-    fn text(&mut self, text: &str) {
-        // Keys are 2 KB and values 2 MB at most: etcd's own limits.
-        self.0.put_i32(i32::try_from(text.len()).unwrap_or(i32::MAX));
-        self.0.put_slice(text.as_bytes());
+        encode(&mut self.0, change);
     }
 
     pub fn finish(mut self) -> Bytes {
         self.0.put_i16(END);
         self.0.freeze()
+    }
+}
+
+/// What comes before the rows of a COPY.
+pub fn copy_head() -> Bytes {
+    CopyBuffer::with_capacity(0).0.freeze()
+}
+
+/// And what comes after them.
+pub fn copy_tail() -> Bytes {
+    Bytes::copy_from_slice(&END.to_be_bytes())
+}
+
+/// One row of a COPY.
+pub fn encode(buffer: &mut BytesMut, change: &Change) {
+    buffer.put_i16(FIELDS);
+    text(buffer, &change.key);
+    match &change.value {
+        Some(value) => text(buffer, value),
+        None => buffer.put_i32(NULL),
+    }
+    buffer.put_i32(8);
+    buffer.put_i64(change.revision);
+    buffer.put_i32(1);
+    buffer.put_u8(u8::from(change.value.is_none()));
+    text(buffer, change.encoding());
+}
+
+fn text(buffer: &mut BytesMut, text: &str) {
+    // Keys are 2 KB and values 2 MB at most: etcd's own limits.
+    buffer.put_i32(i32::try_from(text.len()).unwrap_or(i32::MAX));
+    buffer.put_slice(text.as_bytes());
+}
+
+/// A row as it was encoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Row<'a> {
+    pub key: &'a str,
+    pub value: Option<&'a str>,
+    pub revision: i64,
+    pub encoding: &'a str,
+}
+
+/// Encoded rows one by one.
+pub struct Rows<'a>(pub &'a [u8]);
+
+impl<'a> Rows<'a> {
+    fn field(&mut self) -> Option<&'a str> {
+        // Negative = NULL.
+        let bytes = usize::try_from(self.0.get_i32()).ok()?;
+        let (field, rest) = self.0.split_at(bytes);
+        self.0 = rest;
+        std::str::from_utf8(field).ok()
+    }
+}
+
+impl<'a> Iterator for Rows<'a> {
+    type Item = Row<'a>;
+
+    fn next(&mut self) -> Option<Row<'a>> {
+        if self.0.is_empty() {
+            return None;
+        }
+        self.0.advance(size_of::<i16>());
+        let (key, value) = (self.field().unwrap_or_default(), self.field());
+        self.0.advance(size_of::<i32>());
+        let revision = self.0.get_i64();
+        self.0.advance(size_of::<i32>() + 1);
+        Some(Row { key, value, revision, encoding: self.field().unwrap_or_default() })
     }
 }
 
@@ -158,6 +204,29 @@ mod tests {
             assert_eq!(bytes_of(&text, change.encoding()).unwrap(), value);
             assert_eq!(change.base64, value.contains(&0));
         }
+    }
+
+    #[test]
+    fn encoded_rows_can_be_read_again() {
+        let change = |key: &str, value: Option<&str>, base64, revision| Change {
+            key: key.to_owned(),
+            value: value.map(str::to_owned),
+            base64,
+            revision,
+        };
+        let changes = [
+            change("/a", Some("한글"), false, 7),
+            change("/b", None, false, 8),
+            change("/c", Some(""), true, 9),
+        ];
+        let mut buffer = BytesMut::new();
+        for change in &changes {
+            encode(&mut buffer, change);
+        }
+        let rows: Vec<Change> = Rows(&buffer)
+            .map(|row| change(row.key, row.value, row.encoding == "base64", row.revision))
+            .collect();
+        assert_eq!(rows, changes);
     }
 
     #[test]

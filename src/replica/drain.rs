@@ -1,16 +1,20 @@
 //! Carries queued writes to etcd: many keys in one transaction, each key with its own condition, so that a conflict
 //! fails only its own write. A server that cannot be reached is waited for; it never turns a write into a failure.
+//!
+//! One transaction is on its way at a time. What the ones before it did is written down meanwhile (`ledger`), and the
+//! queue is read ahead; nothing waits for a commit in PostgreSQL but the end.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio_postgres::Statement;
 
+use super::ledger::{Decided, Ledger};
 use super::meters::set;
 use super::outcome::{self, Outcome};
-use super::packing::{KEYS_MAX, Pending, Planned, Window};
-use super::settle::{fetch_text, settle_text};
+use super::packing::{Build, Pending, Planned, Window};
+use super::settle::{Look, fetch_text};
 use super::slot::Slot;
 use super::state::State;
 use super::{ConflictRule, Replica};
@@ -26,6 +30,13 @@ const OUTAGE: Patience = Patience { attempts_max: u32::MAX, wait_ms_first: 100, 
 const INSIST_MAX: u32 = 20;
 /// On the way out: what is queued is still carried over, but an outage must not keep a process from ending.
 const LAST_DRAIN: Duration = Duration::from_secs(10);
+/// Transactions that are decided and not written down: each marker names them all.
+const UNSETTLED_MAX: usize = 3;
+/// Looks ahead of the newest write seen, before one at the whole queue: a write with a lower number may have become
+/// visible later.
+const LOOKS_AHEAD_MAX: u32 = 8;
+/// Keys remembered at most before everything is written down and they are forgotten.
+const HEADS_MAX: usize = 50_000;
 
 /// What stops a round: etcd, which is waited for, or anything else, which ends the session.
 #[derive(Debug)]
@@ -51,30 +62,47 @@ impl From<Error> for Trouble {
 
 pub(super) struct Drainer<'a> {
     pub replica: &'a Replica,
+    /// Reads the queue; outcomes are written by a connection of the ledger's own.
     pub session: Session,
     pub replica_id: String,
     pub slot_revision: i64,
-    pub epoch: i64,
-    /// Shrinks when the server takes fewer operations than usual.
-    keys_max: usize,
     pub fetch: Statement,
-    pub settle: Statement,
+    pub ledger: Ledger,
+    window: Window,
+    /// How often PostgreSQL has insisted on a write.
+    insisted: HashMap<i64, u32>,
+    /// Shrinks when the server takes fewer operations than usual.
+    build: Build,
+    /// The queue holds more than was looked at, beyond this id.
+    more: bool,
+    highest: i64,
+    looks_ahead: u32,
+}
+
+/// What became of a transaction.
+struct Answer {
+    outcomes: Vec<Outcome>,
+    /// The marker's revision; `None` = it was not moved.
+    marker: Option<i64>,
 }
 
 impl<'a> Drainer<'a> {
     pub async fn new(replica: &'a Replica, state: &State) -> Result<Self> {
         let session = replica.session().await?;
         let fetch = within(STATEMENT_MAX, session.prepare(&fetch_text(&replica.tables))).await?;
-        let settle = within(STATEMENT_MAX, session.prepare(&settle_text(&replica.tables))).await?;
         Ok(Drainer {
             replica,
             session,
             replica_id: state.replica.clone(),
             slot_revision: state.slot_revision,
-            epoch: state.epoch,
-            keys_max: KEYS_MAX,
             fetch,
-            settle,
+            ledger: Ledger::new(replica, state.epoch).await?,
+            window: Window::default(),
+            insisted: HashMap::new(),
+            build: Build::new(),
+            more: false,
+            highest: 0,
+            looks_ahead: 0,
         })
     }
 
@@ -85,12 +113,13 @@ impl<'a> Drainer<'a> {
         // Whatever an earlier holder left behind comes first.
         let mut recovered = false;
         loop {
-            let outcome = if recovered { self.round().await } else { self.recover().await.map(|()| 1) };
-            let idle = match outcome {
-                Ok(done) => {
+            let stopping = *stop.borrow();
+            let outcome = if recovered { self.round().await } else { self.recover_first().await };
+            let idle = recovered;
+            match outcome {
+                Ok(()) => {
                     recovered = true;
                     failures = 0;
-                    done == 0
                 }
                 Err(Trouble::Etcd(error)) => {
                     // A round counts the attempt itself; not even getting that far is one too.
@@ -100,82 +129,146 @@ impl<'a> Drainer<'a> {
                     failures += 1;
                     recovered = false;
                     self.replica.note("retry", error.to_string());
-                    true
                 }
                 Err(Trouble::Fatal(error)) => return Err(error),
-            };
-            if *stop.borrow() {
+            }
+            if stopping {
                 let now = self.replica.clock.elapsed_ms();
                 let since = *stopping_since.get_or_insert(now);
                 let waited = Duration::from_millis(now.saturating_sub(since));
                 if (idle && failures == 0) || waited >= LAST_DRAIN {
-                    return Ok(());
+                    return self.flush().await;
                 }
             }
-            if idle {
-                self.rest(failures, woken, stop).await;
+            if idle || failures > 0 {
+                self.rest(failures, woken, stop).await?;
             }
         }
     }
 
-    async fn rest(&self, failures: u32, woken: &tokio::sync::Notify, stop: &mut watch::Receiver<bool>) {
-        let clock = &self.replica.clock;
+    async fn recover_first(&mut self) -> Result<(), Trouble> {
+        // What was in hand when something went wrong is read again, once it is known what became of it.
+        self.window = Window::default();
+        self.recover().await
+    }
+
+    async fn rest(
+        &mut self,
+        failures: u32,
+        woken: &tokio::sync::Notify,
+        stop: &mut watch::Receiver<bool>,
+    ) -> Result<()> {
+        let clock = self.replica.clock.clone();
         if failures > 0 {
             let wait = Duration::from_millis(backoff_ms(&OUTAGE, failures, clock.chance()));
             clock.sleep(wait).await;
-            return;
+            return Ok(());
         }
         let stopping = *stop.borrow();
-        tokio::select! {
-            () = woken.notified() => {}
-            () = clock.sleep(self.replica.spec.poll) => {}
-            _ = stop.changed(), if !stopping => {}
+        loop {
+            let page = tokio::select! {
+                () = woken.notified() => return Ok(()),
+                () = clock.sleep(self.replica.spec.poll) => return Ok(()),
+                _ = stop.changed(), if !stopping => return Ok(()),
+                page = self.ledger.written(), if !self.ledger.is_empty() => page?,
+            };
+            self.tell_all(page).await?;
         }
     }
 
-    /// Carry over what is queued now; says how many writes were decided.
-    async fn round(&mut self) -> Result<usize, Trouble> {
-        let mut window = self.look_at_queue().await?;
-        let mut decided = window.refused.len();
-        set(&self.replica.meters.queue_depth, i64::try_from(decided + window.rows.len()).unwrap_or(i64::MAX));
-        let refused = std::mem::take(&mut window.refused);
-        self.settle(&refused).await?;
-        let mut insisted: HashMap<i64, u32> = HashMap::new();
+    /// Carry over what is queued now.
+    async fn round(&mut self) -> Result<(), Trouble> {
+        self.look_at_all().await?;
         loop {
-            let planned = window.rows.next(self.keys_max);
-            if planned.is_empty() {
-                return Ok(decided);
-            }
-            let mut batches = vec![planned];
-            while let Some(batch) = batches.pop() {
-                match self.submit(&batch).await {
-                    Ok(outcomes) => {
-                        decided += self.finish(&mut window.rows, &mut insisted, batch, outcomes).await?;
-                    }
-                    Err(Trouble::Fatal(error)) if is_about_one_write(&error) => {
-                        self.split(batch, &error, &mut batches).await?;
-                    }
-                    Err(Trouble::Etcd(error)) => {
-                        let rest =
-                            batches.into_iter().flatten().map(|it| it.row).chain(window.rows.into_rows());
-                        let rows: Vec<Pending> = batch.into_iter().map(|it| it.row).chain(rest).collect();
-                        self.count_attempt(&rows, &error).await?;
-                        return Err(Trouble::Etcd(error));
-                    }
-                    Err(fatal) => return Err(fatal),
-                }
+            let planned = self.window.next(self.build.keys_max());
+            if !planned.is_empty() {
+                self.carry(planned).await?;
+            } else if self.more {
+                // Perhaps all that was seen is decided: then what follows is seen once that is written down.
+                self.flush().await?;
+                self.look_at_all().await?;
+            } else {
+                return Ok(());
             }
         }
+    }
+
+    /// From the oldest pending write on. Nothing is in hand but what is being written down.
+    async fn look_at_all(&mut self) -> Result<()> {
+        if self.window.heads() > HEADS_MAX {
+            self.flush().await?;
+        }
+        if self.ledger.is_empty() {
+            self.window.forget();
+        }
+        self.insisted.clear();
+        self.looks_ahead = 0;
+        let look = self.look_at_queue(0, &self.ledger.ids()).await?;
+        self.take_in(look);
+        Ok(())
+    }
+
+    fn take_in(&mut self, look: Look) {
+        (self.more, self.highest) = (look.more, look.highest);
+        self.window.extend(look.rows, look.heads);
+        let depth = self.window.len() + look.refused.len();
+        set(&self.replica.meters.queue_depth, i64::try_from(depth).unwrap_or(i64::MAX));
+        if !look.refused.is_empty() {
+            self.ledger.push(Decided { marker: None, writes: look.refused });
+        }
+    }
+
+    /// One transaction's worth; halves of it when something in it cannot be done.
+    async fn carry(&mut self, planned: Vec<Planned>) -> Result<(), Trouble> {
+        let mut batches = vec![planned];
+        while let Some(batch) = batches.pop() {
+            while self.ledger.has_news() || self.ledger.open().count() >= UNSETTLED_MAX {
+                self.written().await?;
+            }
+            let (answer, ahead) = tokio::join!(self.submit(&batch), self.look_ahead());
+            match answer {
+                Ok(answer) => {
+                    self.finish(batch, answer);
+                    if let Some(look) = ahead? {
+                        self.looks_ahead += 1;
+                        self.take_in(look);
+                    }
+                }
+                Err(Trouble::Fatal(error)) if is_about_one_write(&error) => {
+                    self.split(batch, &error, &mut batches);
+                }
+                Err(Trouble::Etcd(error)) => {
+                    self.flush().await?;
+                    let rest = batches.into_iter().flatten().map(|it| it.row);
+                    let rest = rest.chain(std::mem::take(&mut self.window).into_rows());
+                    let rows: Vec<Pending> = batch.into_iter().map(|it| it.row).chain(rest).collect();
+                    self.count_attempt(&rows, &error).await?;
+                    return Err(Trouble::Etcd(error));
+                }
+                Err(fatal) => return Err(fatal),
+            }
+        }
+        Ok(())
+    }
+
+    /// What comes after all that was seen, when the next transaction could not be filled without it.
+    async fn look_ahead(&self) -> Result<Option<Look>> {
+        let short = self.window.len() < self.build.keys_max();
+        if !self.more || !short || self.looks_ahead >= LOOKS_AHEAD_MAX {
+            return Ok(None);
+        }
+        self.look_at_queue(self.highest, &HashSet::new()).await.map(Some)
     }
 
     /// One transaction. Deletes of what should not be there are only looked at: they must not move a revision.
-    async fn submit(&mut self, batch: &[Planned]) -> Result<Vec<Outcome>, Trouble> {
+    async fn submit(&self, batch: &[Planned]) -> Result<Answer, Trouble> {
         if batch.iter().all(Planned::only_looks) {
             return self.look(batch).await;
         }
-        let slot = Slot::of(&self.replica_id, batch).to_bytes()?;
+        let slot = Slot::of(&self.replica_id, batch, &self.ledger).to_bytes()?;
         let marker = self.replica.spec.marker.clone();
-        let mut success: Vec<_> = batch.iter().map(outcome::request_of).collect();
+        let branch = self.build.branch(batch.len());
+        let mut success = outcome::requests_of(batch, branch);
         success.push(put(marker.clone(), slot).into());
         let request =
             TxnRequest { compare: vec![unmoved(marker, self.slot_revision)], success, failure: Vec::new() };
@@ -185,74 +278,67 @@ impl<'a> Drainer<'a> {
             return Err(Trouble::Etcd(Error::new(Kind::Unavailable, message)));
         }
         let revision = revision_of(answer.header);
-        let outcomes: Option<Vec<Outcome>> = batch
-            .iter()
-            .zip(&answer.responses)
-            .map(|(planned, response)| outcome::answered(planned, response, revision))
-            .collect();
-        self.slot_revision = revision;
-        outcomes.ok_or_else(|| Error::new(Kind::Invalid, "etcd's answer does not fit the question").into())
+        let outcomes = outcome::outcomes_of(batch, branch, &answer.responses, revision)
+            .filter(|outcomes| outcomes.len() == batch.len())
+            .ok_or_else(|| Error::new(Kind::Corrupt, "etcd's answer does not fit the question"))?;
+        Ok(Answer { outcomes, marker: Some(revision) })
     }
 
-    async fn look(&self, batch: &[Planned]) -> Result<Vec<Outcome>, Trouble> {
-        let ask = |it: &Planned| RangeRequest { keys_only: true, ..key(it.row.key.clone()) }.into();
-        let request = TxnRequest { success: batch.iter().map(ask).collect(), ..TxnRequest::default() };
-        let answer = self.replica.etcd.txn(request).await.map_err(Trouble::of_etcd)?;
-        let seen = answer.responses.iter().map(|response| response.found().map(|pair| pair.mod_revision));
-        Ok(batch.iter().zip(seen).map(|(planned, there)| outcome::looked(planned, there)).collect())
+    async fn look(&self, batch: &[Planned]) -> Result<Answer, Trouble> {
+        let mut outcomes = Vec::with_capacity(batch.len());
+        // Reads need no tree: they have no marker to share a revision with.
+        for chunk in batch.chunks(self.build.row_max()) {
+            let ask = |it: &Planned| RangeRequest { keys_only: true, ..key(it.row.key.clone()) }.into();
+            let request = TxnRequest { success: chunk.iter().map(ask).collect(), ..TxnRequest::default() };
+            let answer = self.replica.etcd.txn(request).await.map_err(Trouble::of_etcd)?;
+            let seen = answer.responses.iter().map(|it| it.found().map(|pair| pair.mod_revision));
+            outcomes.extend(chunk.iter().zip(seen).map(|(planned, there)| outcome::looked(planned, there)));
+        }
+        Ok(Answer { outcomes, marker: None })
     }
 
-    /// Settle what is decided; a conflict PostgreSQL is to win goes back into the window instead.
-    async fn finish(
-        &mut self,
-        window: &mut Window,
-        insisted: &mut HashMap<i64, u32>,
-        batch: Vec<Planned>,
-        outcomes: Vec<Outcome>,
-    ) -> Result<usize> {
-        let mut decided = Vec::with_capacity(batch.len());
+    /// Have written down what is decided; a conflict PostgreSQL is to win goes back into the window instead.
+    fn finish(&mut self, batch: Vec<Planned>, answer: Answer) {
+        let mut writes = Vec::with_capacity(batch.len());
         let mut again = Vec::new();
-        for (planned, outcome) in batch.into_iter().zip(outcomes) {
-            let tries = insisted.entry(planned.row.id).or_default();
+        let insists = self.replica.spec.conflict == ConflictRule::PostgresWins;
+        for (planned, outcome) in batch.into_iter().zip(answer.outcomes) {
             match outcome {
-                Outcome::Conflict { winning }
-                    if self.replica.spec.conflict == ConflictRule::PostgresWins && *tries < INSIST_MAX =>
-                {
-                    *tries += 1;
+                Outcome::Conflict { winning } if insists && self.may_insist(planned.row.id) => {
                     again.push((planned.row, winning));
                     continue;
                 }
-                Outcome::Applied { revision } => window.applied(&planned, revision),
+                Outcome::Applied { revision } => self.window.applied(&planned, revision),
                 _ => {}
             }
-            decided.push((planned, outcome));
+            writes.push((planned, outcome));
         }
-        self.settle(&decided).await?;
+        self.slot_revision = answer.marker.unwrap_or(self.slot_revision);
+        self.ledger.push(Decided { marker: answer.marker, writes });
         for (row, winning) in again.into_iter().rev() {
-            window.insist(row, winning);
+            self.window.insist(row, winning);
         }
-        Ok(decided.len())
+    }
+
+    fn may_insist(&mut self, id: i64) -> bool {
+        let tries = self.insisted.entry(id).or_default();
+        *tries += 1;
+        *tries <= INSIST_MAX
     }
 
     /// Something in this batch cannot be done. Halve it until the write at fault is alone, then fail that one.
-    async fn split(
-        &mut self,
-        mut batch: Vec<Planned>,
-        error: &Error,
-        batches: &mut Vec<Vec<Planned>>,
-    ) -> Result<()> {
+    fn split(&mut self, mut batch: Vec<Planned>, error: &Error, batches: &mut Vec<Vec<Planned>>) {
         if fault::is_too_many_operations(error) && batch.len() > 1 {
-            self.keys_max = (batch.len() / 2).max(1);
+            self.build = self.build.halved(batch.len());
         }
         if batch.len() > 1 {
             let second = batch.split_off(batch.len() / 2);
             batches.extend([second, batch]);
-            return Ok(());
+            return;
         }
         let why = format!("{error}. {}", error.remedy());
-        let failed: Vec<(Planned, Outcome)> =
-            batch.into_iter().map(|planned| (planned, Outcome::Failed { why: why.clone() })).collect();
-        self.settle(&failed).await
+        let failed = |planned| (planned, Outcome::Failed { why: why.clone() });
+        self.ledger.push(Decided { marker: None, writes: batch.into_iter().map(failed).collect() });
     }
 }
 
@@ -264,10 +350,4 @@ fn is_about_one_write(error: &Error) -> bool {
         Kind::Unauthorized => error.to_string().contains("permission denied"),
         _ => false,
     }
-}
-
-pub(super) struct Queue {
-    pub rows: Window,
-    /// Writes that never get as far as etcd.
-    pub refused: Vec<(Planned, Outcome)>,
 }

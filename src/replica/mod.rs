@@ -23,6 +23,7 @@ mod codec;
 mod conflict;
 mod drain;
 mod keep;
+mod ledger;
 mod lineage;
 mod meters;
 mod outcome;

@@ -39,14 +39,58 @@ impl Outcome {
         }
     }
 
+    /// Why it was not applied, for a person.
+    pub fn reason(&self, planned: &Planned) -> Option<String> {
+        match self {
+            Outcome::Conflict { winning: 0 } => {
+                Some(format!("expected revision {}, but etcd has no such key", planned.expected))
+            }
+            Outcome::Conflict { winning } => {
+                Some(format!("expected revision {}, etcd has revision {winning}", planned.expected))
+            }
+            Outcome::Failed { why } => Some(why.clone()),
+            Outcome::Applied { .. } | Outcome::Noop => None,
+        }
+    }
+
     /// Parked for a person?
     pub fn is_held(&self, rule: ConflictRule) -> bool {
         rule == ConflictRule::Hold && matches!(self, Outcome::Conflict { .. })
     }
 }
 
+/// Writes as what a transaction holds: side by side, or in branches of this many each.
+pub(super) fn requests_of(batch: &[Planned], branch: Option<usize>) -> Vec<RequestOp> {
+    let side_by_side = |writes: &[Planned]| -> Vec<RequestOp> { writes.iter().map(request_of).collect() };
+    match branch {
+        None => side_by_side(batch),
+        Some(size) => batch
+            .chunks(size)
+            .map(|writes| TxnRequest { success: side_by_side(writes), ..TxnRequest::default() }.into())
+            .collect(),
+    }
+}
+
+/// etcd's answers in the order of the writes.
+pub(super) fn outcomes_of(
+    batch: &[Planned],
+    branch: Option<usize>,
+    answers: &[ResponseOp],
+    revision: i64,
+) -> Option<Vec<Outcome>> {
+    let one = |(planned, answer): (&Planned, &ResponseOp)| answered(planned, answer, revision);
+    let Some(size) = branch else { return batch.iter().zip(answers).map(one).collect() };
+    let mut outcomes = Vec::with_capacity(batch.len());
+    for (writes, answer) in batch.chunks(size).zip(answers) {
+        let answers = &answer.txn()?.responses;
+        let branch: Option<Vec<Outcome>> = writes.iter().zip(answers).map(one).collect();
+        outcomes.extend(branch?);
+    }
+    Some(outcomes)
+}
+
 /// One write as an inner transaction: if the key is as expected, write; else say what is there.
-pub(super) fn request_of(planned: &Planned) -> RequestOp {
+fn request_of(planned: &Planned) -> RequestOp {
     let at = planned.row.key.clone();
     let write: RequestOp = match &planned.row.value {
         // A lease stays attached. On a missing key etcd would fail the whole transaction for asking.
@@ -64,7 +108,7 @@ pub(super) fn request_of(planned: &Planned) -> RequestOp {
 }
 
 /// What etcd answered for one write. `revision` is the outer transaction's: inner ones have none.
-pub(super) fn answered(planned: &Planned, answer: &ResponseOp, revision: i64) -> Option<Outcome> {
+fn answered(planned: &Planned, answer: &ResponseOp, revision: i64) -> Option<Outcome> {
     let inner = answer.txn()?;
     if inner.succeeded {
         // The key was expected to be absent, and deleting nothing writes nothing.

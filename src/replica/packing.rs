@@ -7,11 +7,52 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use bytes::Bytes;
 
-/// etcd counts operations along a path of nested transactions: 128 by default, one is the inner level's and one the
-/// marker's.
-pub(super) const KEYS_MAX: usize = 126;
+/// What etcd takes by default. It counts along a path of nested transactions: the siblings on each level of it.
+pub(super) const OPERATIONS_MAX: usize = 128;
+/// On every path there is the marker and, innermost, the write itself.
+const OPERATIONS_OWN: usize = 2;
+/// So a tree holds more than a row of siblings does: branches on the first level, writes on the second.
+const BRANCHES: usize = 8;
+/// One flush to disk for all of them; and etcd does nothing else meanwhile, so not too many.
+const KEYS_MAX: usize = 512;
 /// etcd refuses requests over 1.5 MiB; a larger single write still gets its chance alone.
 const REQUEST_BYTES_MAX: usize = 1_000_000;
+
+/// How a transaction is built for a server that takes so many operations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Build {
+    operations: usize,
+}
+
+impl Build {
+    pub fn new() -> Self {
+        Build { operations: OPERATIONS_MAX }
+    }
+
+    /// Writes per transaction.
+    pub fn keys_max(self) -> usize {
+        let row = self.operations.saturating_sub(OPERATIONS_OWN);
+        let tree = BRANCHES * self.operations.saturating_sub(BRANCHES + OPERATIONS_OWN);
+        row.max(tree).clamp(1, KEYS_MAX)
+    }
+
+    /// Operations side by side in a transaction that only reads.
+    pub fn row_max(self) -> usize {
+        self.operations.saturating_sub(OPERATIONS_OWN).max(1)
+    }
+
+    /// Writes per branch; `None` = they all stand side by side.
+    pub fn branch(self, keys: usize) -> Option<usize> {
+        let row = keys + OPERATIONS_OWN <= self.operations || keys <= BRANCHES;
+        (!row).then(|| keys.div_ceil(BRANCHES))
+    }
+
+    /// The server refused a transaction of so many writes as too large: half of its longest path is tried next.
+    pub fn halved(self, keys: usize) -> Self {
+        let path = self.branch(keys).map_or(keys, |branch| branch + BRANCHES) + OPERATIONS_OWN;
+        Build { operations: self.operations.min(path / 2) }
+    }
+}
 
 /// A queued write.
 #[derive(Debug, Clone)]
@@ -48,7 +89,7 @@ pub(super) struct Planned {
 
 impl Planned {
     pub fn bytes(&self) -> usize {
-        self.row.key.len() * 2 + self.row.value.as_ref().map_or(0, Bytes::len) + 64
+        self.row.key.len() * 3 + self.row.value.as_ref().map_or(0, Bytes::len) + 64
     }
 
     /// Deleting what we believe is not there: looking is enough.
@@ -81,8 +122,26 @@ pub(super) struct Window {
 }
 
 impl Window {
-    pub fn new(rows: Vec<Pending>, heads: HashMap<String, Head>) -> Self {
-        Window { rows: rows.into(), heads, insisted: HashMap::new() }
+    /// More of the queue. What we know of a key ourselves may be newer than what the queue says of it.
+    pub fn extend(&mut self, rows: Vec<Pending>, heads: HashMap<String, Head>) {
+        self.rows.extend(rows);
+        for (key, head) in heads {
+            let known = self.heads.entry(key).or_insert(head);
+            if known.revision < head.revision {
+                *known = head;
+            }
+        }
+    }
+
+    /// Everything of ours can be read in the queue: nothing has to be remembered here.
+    pub fn forget(&mut self) {
+        self.heads.clear();
+        self.insisted.clear();
+    }
+
+    /// Keys remembered.
+    pub fn heads(&self) -> usize {
+        self.heads.len()
     }
 
     pub fn len(&self) -> usize {
@@ -95,24 +154,25 @@ impl Window {
 
     /// Take the next transaction's worth: at most `keys_max` keys, each key's oldest write only.
     pub fn next(&mut self, keys_max: usize) -> Vec<Planned> {
-        let (mut taken, mut bytes, mut full) = (Vec::new(), 0, false);
+        let (mut taken, mut bytes) = (Vec::new(), 0);
         let mut seen: HashSet<String> = HashSet::new();
-        let mut rest = VecDeque::with_capacity(self.rows.len());
-        while let Some(row) = self.rows.pop_front() {
-            if full || !seen.insert(row.key.clone()) {
+        let mut rest = VecDeque::new();
+        while taken.len() < keys_max
+            && let Some(row) = self.rows.pop_front()
+        {
+            if !seen.insert(row.key.clone()) {
                 rest.push_back(row);
                 continue;
             }
             let planned = self.planned(row);
             if !taken.is_empty() && bytes + planned.bytes() > REQUEST_BYTES_MAX {
-                full = true;
                 rest.push_back(planned.row);
-                continue;
+                break;
             }
             bytes += planned.bytes();
             taken.push(planned);
-            full = taken.len() >= keys_max;
         }
+        rest.append(&mut self.rows);
         self.rows = rest;
         taken
     }
@@ -142,9 +202,17 @@ impl Window {
 mod tests {
     use super::*;
 
+    const KEYS: usize = 126;
+
     fn row(id: i64, key: &str, base: i64) -> Pending {
         let value = Some(Bytes::from_static(b"v"));
         Pending { id, key: key.to_owned(), value, base, expected: base, exact: false, attempts: 0 }
+    }
+
+    fn window_of(rows: Vec<Pending>) -> Window {
+        let mut window = Window::default();
+        window.extend(rows, HashMap::new());
+        window
     }
 
     fn ids(planned: &[Planned]) -> Vec<i64> {
@@ -154,14 +222,54 @@ mod tests {
     #[test]
     fn a_key_is_in_a_transaction_once_and_its_writes_stay_in_order() {
         let rows = vec![row(1, "a", 5), row(2, "b", 6), row(3, "a", 5), row(4, "a", 5)];
-        let mut window = Window::new(rows, HashMap::new());
-        let first = window.next(KEYS_MAX);
+        let mut window = window_of(rows);
+        let first = window.next(KEYS);
         assert_eq!(ids(&first), [1, 2]);
         window.applied(&first[0], 10);
-        let second = window.next(KEYS_MAX);
+        let second = window.next(KEYS);
         assert_eq!((ids(&second), second[0].expected, second[0].chain), (vec![3], 10, 5));
         window.applied(&second[0], 11);
-        assert_eq!(window.next(KEYS_MAX)[0].expected, 11);
+        assert_eq!(window.next(KEYS)[0].expected, 11);
+    }
+
+    #[test]
+    fn what_is_known_here_outlives_an_older_look_at_the_queue() {
+        let head = |revision| Head { base: 5, revision, deleted: false };
+        let heads = |revision| HashMap::from([("a".to_owned(), head(revision))]);
+        let mut window = window_of(vec![row(1, "a", 5)]);
+        let first = window.next(KEYS);
+        window.applied(&first[0], 12);
+        window.extend(vec![row(2, "a", 5)], heads(10));
+        assert_eq!(window.next(KEYS)[0].expected, 12, "the queue did not know of 12 yet");
+        window.extend(vec![row(3, "a", 5)], heads(14));
+        assert_eq!(window.next(KEYS)[0].expected, 14);
+        window.forget();
+        window.extend(vec![row(4, "a", 5)], heads(11));
+        assert_eq!(window.next(KEYS)[0].expected, 11);
+    }
+
+    /// As etcd counts: siblings on each level of a path.
+    fn path(build: Build, keys: usize) -> usize {
+        match build.branch(keys) {
+            None => keys + 1 + 1,
+            Some(branch) => keys.div_ceil(branch) + 1 + branch + 1,
+        }
+    }
+
+    #[test]
+    fn a_transaction_of_any_size_stays_within_what_the_server_takes() {
+        let build = Build::new();
+        assert_eq!((build.keys_max(), build.branch(126), build.branch(127)), (512, None, Some(16)));
+        for keys in 1..=build.keys_max() {
+            assert!(path(build, keys) <= OPERATIONS_MAX, "{keys}");
+        }
+        for limit in 3..OPERATIONS_MAX {
+            let mut build = Build::new();
+            while path(build, build.keys_max()) > limit {
+                build = build.halved(build.keys_max());
+            }
+            assert!(limit < 5 || build.keys_max() > 1, "{limit}");
+        }
     }
 
     #[test]
@@ -196,23 +304,23 @@ mod tests {
     #[test]
     fn transactions_are_cut_by_number_and_by_bytes() {
         let rows = (0..300).map(|id| row(id, &format!("k{id}"), 0)).collect();
-        let mut window = Window::new(rows, HashMap::new());
+        let mut window = window_of(rows);
         let sizes: Vec<usize> =
-            std::iter::from_fn(|| Some(window.next(KEYS_MAX).len()).filter(|size| *size > 0)).collect();
+            std::iter::from_fn(|| Some(window.next(KEYS).len()).filter(|size| *size > 0)).collect();
         assert_eq!(sizes, [126, 126, 48]);
         let large =
             |id: i64| Pending { value: Some(Bytes::from(vec![0; 700_000])), ..row(id, &id.to_string(), 0) };
-        let mut window = Window::new(vec![large(1), large(2)], HashMap::new());
-        assert_eq!(ids(&window.next(KEYS_MAX)), [1]);
-        assert_eq!(ids(&window.next(KEYS_MAX)), [2]);
+        let mut window = window_of(vec![large(1), large(2)]);
+        assert_eq!(ids(&window.next(KEYS)), [1]);
+        assert_eq!(ids(&window.next(KEYS)), [2]);
     }
 
     #[test]
     fn a_write_that_insists_goes_first_and_expects_what_is_there() {
-        let mut window = Window::new(vec![row(1, "a", 5), row(2, "a", 5)], HashMap::new());
-        let first = window.next(KEYS_MAX).remove(0);
+        let mut window = window_of(vec![row(1, "a", 5), row(2, "a", 5)]);
+        let first = window.next(KEYS).remove(0);
         window.insist(first.row, 8);
-        let again = window.next(KEYS_MAX);
+        let again = window.next(KEYS);
         assert_eq!((ids(&again), again[0].expected), (vec![1], 8));
     }
 }

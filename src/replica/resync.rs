@@ -83,9 +83,10 @@ impl Replica {
         );
         within(BULK_MAX, transaction.execute(&unchain, &[&prefix, &end])).await?;
         let reset = format!(
-            "UPDATE {} SET cluster_id = $2, applied_revision = 0, slot_revision = $3, witness_key = NULL,
+            "WITH drained AS (UPDATE {} SET slot_revision = $3 WHERE prefix = $1)
+             UPDATE {} SET cluster_id = $2, applied_revision = 0, witness_key = NULL,
                witness_revision = NULL, base_revision = NULL, base_next = NULL WHERE prefix = $1",
-            tables.state
+            tables.drain, tables.state
         );
         within(STATEMENT_MAX, transaction.execute(&reset, &[&prefix, &cluster, &slot])).await?;
         within(BULK_MAX, transaction.commit()).await?;

@@ -169,10 +169,10 @@ impl Replica {
         loop {
             let (sender, receiver) = mpsc::channel(watch::BATCHES_AHEAD);
             let reader = watch::read(self.etcd.clone(), self.prefix().to_owned(), applied + 1, sender);
-            let reader = AbortOnDrop(tokio::spawn(reader));
+            let mut reader = AbortOnDrop(tokio::spawn(reader));
             let from = applied;
             self.write_batches(writer, receiver, &mut applied).await?;
-            let error = match reader.join().await {
+            let error = match reader.wait().await {
                 Ok(never) => match never {},
                 Err(error) => error,
             };
@@ -212,8 +212,9 @@ impl Replica {
                     {
                         batch.join(next);
                     }
-                    writer.apply(&batch).await?;
-                    *applied = batch.upto;
+                    let upto = batch.upto;
+                    writer.apply(batch).await?;
+                    *applied = upto;
                 }
                 () = self.clock.sleep(HEARTBEAT) => {}
             }
@@ -248,13 +249,14 @@ async fn asked(stop: &mut flag::Receiver<bool>) {
 }
 
 /// A task that ends with its owner.
-struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
+pub(super) struct AbortOnDrop<T>(pub tokio::task::JoinHandle<T>);
 
 impl<T> AbortOnDrop<Result<T>> {
-    async fn join(mut self) -> Result<T> {
+    /// What the task came to. May be dropped and called again while the task runs.
+    pub async fn wait(&mut self) -> Result<T> {
         match (&mut self.0).await {
             Ok(outcome) => outcome,
-            Err(error) => Err(Error::bug(format!("the watch task ended: {error}"))),
+            Err(error) => Err(Error::bug(format!("a task of the replica ended: {error}"))),
         }
     }
 }

@@ -7,10 +7,11 @@ use crate::error::{Error, Kind, Result};
 use crate::postgres::{BULK_MAX, STATEMENT_MAX, Session, quoted, within};
 
 /// Every migration in order; a number is never reused and a text never changed once released.
-const MIGRATIONS: [(i32, &str, &str); 3] = [
+const MIGRATIONS: [(i32, &str, &str); 4] = [
     (1, "tables", include_str!("schema/0001_tables.sql")),
     (2, "functions", include_str!("schema/0002_functions.sql")),
     (3, "views", include_str!("schema/0003_views.sql")),
+    (4, "drain", include_str!("schema/0004_drain.sql")),
 ];
 
 /// Qualified names of the tables.
@@ -19,6 +20,7 @@ pub(super) struct Tables {
     pub etcd: String,
     pub wal: String,
     pub state: String,
+    pub drain: String,
     pub events: String,
     pub gaps: String,
     pub archive: String,
@@ -34,6 +36,7 @@ impl Tables {
             etcd: table("etcd"),
             wal: table("etcd_wal"),
             state: table("etcd_sync_state"),
+            drain: table("etcd_drain_state"),
             events: table("etcd_events"),
             gaps: table("etcd_gaps"),
             archive: table("etcd_archive"),
@@ -118,7 +121,7 @@ impl Replica {
 
     /// Claim the prefix. Two replicas whose prefixes overlap would each see the other's keys as drift.
     async fn register(&self, session: &Session) -> Result<()> {
-        let state = &self.tables.state;
+        let Tables { state, drain, .. } = &self.tables;
         let overlap = format!(
             "SELECT prefix FROM {state} WHERE prefix <> $1 AND (starts_with(prefix, $1) OR starts_with($1, prefix)) LIMIT 1"
         );
@@ -130,7 +133,10 @@ impl Replica {
                 Error::new(Kind::Config, message).remedy_is("Give this replica a `schema` of its own.")
             );
         }
-        let insert = format!("INSERT INTO {state} (prefix) VALUES ($1) ON CONFLICT DO NOTHING");
+        let insert = format!(
+            "WITH drained AS (INSERT INTO {drain} (prefix) VALUES ($1) ON CONFLICT DO NOTHING)
+             INSERT INTO {state} (prefix) VALUES ($1) ON CONFLICT DO NOTHING"
+        );
         within(STATEMENT_MAX, session.execute(&insert, &[&self.prefix()])).await?;
         Ok(())
     }

@@ -1,15 +1,17 @@
 //! The queue's side of the drain: reading what is pending, and writing down what became of it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::codec;
-use super::drain::{Drainer, Queue};
+use super::drain::Drainer;
+use super::ledger::Decided;
 use super::meters::add;
 use super::outcome::Outcome;
-use super::packing::{Head, Pending, Planned, Window, plan};
+use super::packing::{Head, Pending, Planned, plan};
 use super::schema::Tables;
 use crate::error::{Error, Kind, Result};
 use crate::postgres::{STATEMENT_MAX, prefix_end, within};
@@ -28,7 +30,7 @@ pub(super) fn fetch_text(tables: &Tables) -> String {
          FROM (SELECT *, sum(size) OVER (ORDER BY id) - size AS before FROM (
                  SELECT id, key, value, encoding, operation, base_revision, expected_revision, exact, attempts,
                         octet_length(coalesce(value, '')) AS size
-                 FROM {wal} p WHERE status = 'pending' AND ((key >= $1 AND ($2::text IS NULL OR key < $2))
+                 FROM {wal} p WHERE status = 'pending' AND id > $5 AND ((key >= $1 AND ($2::text IS NULL OR key < $2))
                    OR NOT EXISTS (SELECT 1 FROM {state} s WHERE starts_with(p.key, s.prefix)))
                  ORDER BY id LIMIT $3) page) w
          LEFT JOIN LATERAL (
@@ -39,30 +41,33 @@ pub(super) fn fetch_text(tables: &Tables) -> String {
     )
 }
 
-/// Outcomes and the marker's revision, in one statement: after a crash either both are there or neither is.
-pub(super) fn settle_text(tables: &Tables) -> String {
-    let Tables { wal, state, etcd, .. } = tables;
-    format!(
-        "WITH d AS (SELECT * FROM unnest($4::bigint[], $5::text[], $6::bigint[], $7::bigint[], $8::bigint[],
-                      $9::text[], $10::bool[]) AS d(id, status, result, expected, chain, error, held)),
-         settled AS (
-           UPDATE {wal} w SET status = d.status, held = d.held, expected_revision = d.expected,
-             result_revision = CASE WHEN d.status = 'conflict' AND d.result = 0
-               THEN (SELECT max(e.revision) FROM {etcd} e WHERE e.key = w.key) ELSE d.result END,
-             chain_base = CASE WHEN d.status = 'applied' THEN d.chain END,
-             last_error = d.error, attempts = w.attempts + 1, processed_at = clock_timestamp()
-           FROM d WHERE w.id = d.id AND w.status = 'pending' RETURNING 1)
-         UPDATE {state} SET slot_revision = $3 WHERE prefix = $1 AND epoch = $2"
-    )
+/// What a look at the queue found.
+#[derive(Default)]
+pub(super) struct Look {
+    pub rows: Vec<Pending>,
+    pub heads: HashMap<String, Head>,
+    /// Writes that never get as far as etcd.
+    pub refused: Vec<(Planned, Outcome)>,
+    /// It ended at a limit.
+    pub more: bool,
+    /// The newest write it saw.
+    pub highest: i64,
 }
 
 impl Drainer<'_> {
-    pub(super) async fn look_at_queue(&self) -> Result<Queue> {
+    /// Pending writes after an id, without those that are known to be decided.
+    pub(super) async fn look_at_queue(&self, after: i64, known: &HashSet<i64>) -> Result<Look> {
         let prefix = self.replica.prefix();
-        let values: [&(dyn ToSql + Sync); 4] = [&prefix, &prefix_end(prefix), &WINDOW_ROWS, &WINDOW_BYTES];
+        let limit = WINDOW_ROWS + i64::try_from(known.len()).unwrap_or(0);
+        let values: [&(dyn ToSql + Sync); 5] = [&prefix, &prefix_end(prefix), &limit, &WINDOW_BYTES, &after];
         let rows = within(STATEMENT_MAX, self.session.query(&self.fetch, &values)).await?;
-        let (mut good, mut refused, mut heads) = (Vec::with_capacity(rows.len()), Vec::new(), HashMap::new());
-        for row in &rows {
+        let sizes = rows.iter().map(|row| i64::from(row.get::<_, i32>("size")));
+        let mut look = Look {
+            more: i64::try_from(rows.len()).unwrap_or(0) >= limit || sizes.sum::<i64>() > WINDOW_BYTES,
+            highest: rows.last().map_or(after, |row| row.get("id")),
+            ..Look::default()
+        };
+        for row in rows.iter().filter(|row| !known.contains(&row.get("id"))) {
             let (pending, readable) = pending_of(row);
             let why = if !pending.key.starts_with(prefix) {
                 format!("the key is outside the prefix {prefix}")
@@ -70,53 +75,44 @@ impl Drainer<'_> {
                 "the value is not base64".to_owned()
             } else {
                 if let Some(head) = head_of(row) {
-                    heads.insert(pending.key.clone(), head);
+                    look.heads.insert(pending.key.clone(), head);
                 }
-                good.push(pending);
+                look.rows.push(pending);
                 continue;
             };
-            refused.push((plan(pending, None), Outcome::Failed { why }));
+            look.refused.push((plan(pending, None), Outcome::Failed { why }));
         }
-        Ok(Queue { rows: Window::new(good, heads), refused })
+        Ok(look)
     }
 
-    /// Write down what became of these writes, and the marker that proves it.
-    pub(super) async fn settle(&self, decided: &[(Planned, Outcome)]) -> Result<()> {
-        let each = || decided.iter();
-        let ids: Vec<i64> = each().map(|(planned, _)| planned.row.id).collect();
-        let statuses: Vec<&str> = each().map(|(_, outcome)| outcome.status()).collect();
-        let results: Vec<Option<i64>> = each().map(|(_, outcome)| outcome.revision()).collect();
-        let expected: Vec<i64> = each().map(|(planned, _)| planned.expected).collect();
-        let chains: Vec<i64> = each().map(|(planned, _)| planned.chain).collect();
-        let errors: Vec<Option<String>> = each().map(|(planned, outcome)| reason(planned, outcome)).collect();
-        let held: Vec<bool> =
-            each().map(|(_, outcome)| outcome.is_held(self.replica.spec.conflict)).collect();
-        let prefix = self.replica.prefix();
-        let values: [&(dyn ToSql + Sync); 10] = [
-            &prefix,
-            &self.epoch,
-            &self.slot_revision,
-            &ids,
-            &statuses,
-            &results,
-            &expected,
-            &chains,
-            &errors,
-            &held,
-        ];
-        let moved = within(STATEMENT_MAX, self.session.execute(&self.settle, &values)).await?;
-        if moved != 1 {
-            return Err(self.replica.fenced());
+    /// Wait until everything decided is written down.
+    pub(super) async fn flush(&mut self) -> Result<()> {
+        while !self.ledger.is_empty() {
+            self.written().await?;
         }
-        self.tell(decided, &errors).await
+        Ok(())
+    }
+
+    /// Wait until something is written down, and say so.
+    pub(super) async fn written(&mut self) -> Result<()> {
+        let page = self.ledger.written().await?;
+        self.tell_all(page).await
+    }
+
+    pub(super) async fn tell_all(&self, page: Option<Arc<Vec<Decided>>>) -> Result<()> {
+        let Some(page) = page else { return Err(self.replica.fenced()) };
+        for Decided { writes, .. } in page.iter() {
+            self.tell(writes).await?;
+        }
+        Ok(())
     }
 
     /// Count, and let people know what they must know.
-    async fn tell(&self, decided: &[(Planned, Outcome)], reasons: &[Option<String>]) -> Result<()> {
+    async fn tell(&self, decided: &[(Planned, Outcome)]) -> Result<()> {
         let meters = &self.replica.meters;
-        for ((planned, outcome), reason) in decided.iter().zip(reasons) {
+        for (planned, outcome) in decided {
             let key = &planned.row.key;
-            let reason = reason.as_deref().unwrap_or_default();
+            let reason = outcome.reason(planned).unwrap_or_default();
             match outcome {
                 Outcome::Applied { .. } => add(&meters.writes_applied, 1),
                 Outcome::Noop => add(&meters.noops, 1),
@@ -126,7 +122,7 @@ impl Drainer<'_> {
                 }
                 Outcome::Failed { .. } => {
                     add(&meters.failures, 1);
-                    self.notify_failure(planned, reason).await?;
+                    self.notify_failure(planned, &reason).await?;
                 }
             }
         }
@@ -145,13 +141,13 @@ impl Drainer<'_> {
     }
 
     /// Everything queued waits for the same server.
-    pub(super) async fn count_waiting(&self, error: &Error) -> Result<()> {
-        let rows: Vec<Pending> = self.look_at_queue().await?.rows.into_rows().collect();
+    pub(super) async fn count_waiting(&mut self, error: &Error) -> Result<()> {
+        let rows = self.look_at_queue(0, &HashSet::new()).await?.rows;
         self.count_attempt(&rows, error).await
     }
 
     /// An attempt that came to nothing. An outage is waited out; anything else ends after `max_attempts`.
-    pub(super) async fn count_attempt(&self, rows: &[Pending], error: &Error) -> Result<()> {
+    pub(super) async fn count_attempt(&mut self, rows: &[Pending], error: &Error) -> Result<()> {
         add(&self.replica.meters.retries, rows.len());
         let max = i32::try_from(self.replica.spec.max_attempts).unwrap_or(i32::MAX);
         let gives_up = |row: &&Pending| error.kind() != Kind::Unavailable && row.attempts + 1 >= max;
@@ -163,24 +159,13 @@ impl Drainer<'_> {
         );
         within(STATEMENT_MAX, self.session.execute(&update, &[&ids, &error.to_string()])).await?;
         let why = format!("{error} ({max} attempts). {}", error.remedy());
-        let failed: Vec<(Planned, Outcome)> = over
-            .into_iter()
-            .map(|row| (plan(row.clone(), None), Outcome::Failed { why: why.clone() }))
-            .collect();
-        if failed.is_empty() { Ok(()) } else { self.settle(&failed).await }
-    }
-}
-
-fn reason(planned: &Planned, outcome: &Outcome) -> Option<String> {
-    match outcome {
-        Outcome::Conflict { winning: 0 } => {
-            Some(format!("expected revision {}, but etcd has no such key", planned.expected))
+        let failed = |row: &Pending| (plan(row.clone(), None), Outcome::Failed { why: why.clone() });
+        let writes: Vec<(Planned, Outcome)> = over.into_iter().map(failed).collect();
+        if writes.is_empty() {
+            return Ok(());
         }
-        Outcome::Conflict { winning } => {
-            Some(format!("expected revision {}, etcd has revision {winning}", planned.expected))
-        }
-        Outcome::Failed { why } => Some(why.clone()),
-        Outcome::Applied { .. } | Outcome::Noop => None,
+        self.ledger.push(Decided { marker: None, writes });
+        self.flush().await
     }
 }
 

@@ -1,14 +1,16 @@
 //! The marker that makes writes exactly-once: one key outside the prefix, written by every transaction of ours with
-//! the ids it carries. Whoever finds it moved knows which writes happened, and when.
+//! the ids it carries, and those of earlier ones that are not written down yet. Whoever finds it moved knows which
+//! writes happened, and when.
 
 use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::Replica;
 use super::drain::{Drainer, Trouble};
+use super::ledger::{Decided, Ledger};
 use super::outcome::{self, Outcome};
 use super::packing::{Pending, Planned};
+use super::{ConflictRule, Replica};
 use crate::error::{Error, Kind, Result};
 use crate::etcd::request::{key, key_at};
 use crate::etcd::{RangeRequest, TxnRequest, fault};
@@ -21,19 +23,38 @@ const LOOKS_MAX: usize = 60;
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Slot {
     pub replica: String,
-    /// Queue id, expected revision, chain base of each write in the transaction.
-    pub writes: Vec<(i64, i64, i64)>,
+    pub writes: Vec<Trace>,
+    /// Transactions before this one whose outcomes were not in PostgreSQL when this one was sent, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub before: Vec<Earlier>,
+}
+
+/// Queue id, expected revision, chain base of one write in a transaction.
+pub(super) type Trace = (i64, i64, i64);
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Earlier {
+    pub revision: i64,
+    pub writes: Vec<Trace>,
 }
 
 impl Slot {
-    pub fn of(replica: &str, planned: &[Planned]) -> Self {
-        let writes = planned.iter().map(|it| (it.row.id, it.expected, it.chain)).collect();
-        Slot { replica: replica.to_owned(), writes }
+    pub fn of(replica: &str, planned: &[Planned], ledger: &Ledger) -> Self {
+        let before = ledger.open().filter_map(|decided| {
+            let writes = decided.writes.iter().map(|(planned, _)| trace(planned)).collect();
+            decided.marker.map(|revision| Earlier { revision, writes })
+        });
+        let (replica, before) = (replica.to_owned(), before.collect());
+        Slot { replica, writes: planned.iter().map(trace).collect(), before }
     }
 
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         serde_json::to_vec(self).map_err(|error| Error::bug(format!("a marker that is no JSON: {error}")))
     }
+}
+
+fn trace(planned: &Planned) -> Trace {
+    (planned.row.id, planned.expected, planned.chain)
 }
 
 impl Replica {
@@ -45,8 +66,10 @@ impl Replica {
 }
 
 impl Drainer<'_> {
-    /// Settle what an earlier transaction did, if its answer never came. To be called before the next one.
+    /// Settle what earlier transactions did, if their answers never came or were never written down. To be called
+    /// before the next one.
     pub(super) async fn recover(&mut self) -> Result<(), Trouble> {
+        self.flush().await?;
         let found = self.replica.etcd.range(key(self.replica.spec.marker.clone())).await;
         let found = found.map_err(Trouble::of_etcd)?;
         let Some(pair) = found.kvs.into_iter().next() else {
@@ -60,30 +83,43 @@ impl Drainer<'_> {
         if slot.replica != self.replica_id {
             return Err(self.replica.foreign_marker().into());
         }
-        let planned = self.unsettled(&slot).await?;
-        let outcomes = self.read_outcomes(&planned, pair.mod_revision).await?;
-        if !planned.is_empty() {
-            let message = format!(
-                "the answer for {} writes was lost; etcd's history tells what became of them",
-                planned.len()
-            );
-            self.replica.note("recovered", message);
+        // A write that was decided and queued again since then is none of those.
+        let settled = self.slot_revision;
+        let newest = Earlier { revision: pair.mod_revision, writes: slot.writes };
+        let earlier = slot.before.into_iter().filter(|it| it.revision > settled);
+        for Earlier { revision, writes } in earlier.chain([newest]) {
+            let planned = self.unsettled(&writes).await?;
+            let outcomes = self.read_outcomes(&planned, revision).await?;
+            if !planned.is_empty() {
+                let lost = planned.len();
+                let message = format!(
+                    "the answer for {lost} writes was lost; etcd's history tells what became of them"
+                );
+                self.replica.note("recovered", message);
+            }
+            self.slot_revision = revision;
+            // What PostgreSQL is to win is tried again.
+            let insists = |outcome: &Outcome| {
+                self.replica.spec.conflict == ConflictRule::PostgresWins
+                    && matches!(outcome, Outcome::Conflict { .. })
+            };
+            let writes = planned.into_iter().zip(outcomes).filter(|it| !insists(&it.1)).collect();
+            self.ledger.push(Decided { marker: Some(revision), writes });
+            self.flush().await?;
         }
-        self.slot_revision = pair.mod_revision;
-        let decided: Vec<(Planned, Outcome)> = planned.into_iter().zip(outcomes).collect();
-        Ok(self.settle(&decided).await?)
+        Ok(())
     }
 
-    /// The marker's writes that are still pending here.
-    async fn unsettled(&self, slot: &Slot) -> Result<Vec<Planned>> {
-        let ids: Vec<i64> = slot.writes.iter().map(|write| write.0).collect();
+    /// Those of these writes that are still pending here.
+    async fn unsettled(&self, writes: &[Trace]) -> Result<Vec<Planned>> {
+        let ids: Vec<i64> = writes.iter().map(|write| write.0).collect();
         let select = format!(
             "SELECT id, key, operation, attempts FROM {} WHERE id = ANY($1) AND status = 'pending'",
             self.replica.tables.wal
         );
         let rows = within(STATEMENT_MAX, self.session.query(&select, &[&ids])).await?;
         let by_id: HashMap<i64, (i64, i64)> =
-            slot.writes.iter().map(|(id, expected, chain)| (*id, (*expected, *chain))).collect();
+            writes.iter().map(|(id, expected, chain)| (*id, (*expected, *chain))).collect();
         let planned = rows.iter().map(|row| {
             let id: i64 = row.get("id");
             let (expected, chain) = by_id.get(&id).copied().unwrap_or_default();

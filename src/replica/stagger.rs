@@ -6,16 +6,21 @@
 
 use std::collections::VecDeque;
 
+use super::apply::Batch;
+use super::codec;
 use crate::etcd::{Event, KeyValue};
 
 /// A response with this many revisions is a full round: the server has more.
 const FULL_ROUND: usize = 900;
 /// Revisions of the prefix the server sends per round.
 const ROUND: i64 = 1_000;
-/// Watchers at once.
+/// Watchers at once. For each round the server reads all revisions from the oldest watcher to the newest there is, and
+/// holds each against every watcher: few rounds are better, but one that takes seconds leaves the writer idle.
 const WIDTH_MAX: usize = 64;
-/// What all segments together may hold; each may be sent two rounds before its cancel arrives.
-const BUFFER_BYTES: usize = 12 << 20;
+/// What all segments together may hold.
+const BUFFER_BYTES: usize = 16 << 20;
+/// A batch is handed on when it has this many bytes; it ends with a whole revision.
+const BATCH_BYTES: usize = 1 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Command {
@@ -26,7 +31,7 @@ pub(super) enum Command {
 /// What to hand on now, in order, and what to tell the server.
 #[derive(Debug, Default)]
 pub(super) struct Step {
-    pub events: Vec<Event>,
+    pub batches: Vec<Batch>,
     pub commands: Vec<Command>,
 }
 
@@ -39,7 +44,7 @@ struct Segment {
     /// Something at or beyond `end` arrived: everything before it is here.
     complete: bool,
     closed: bool,
-    held: Vec<Event>,
+    held: Vec<Batch>,
     fragments: Vec<Event>,
 }
 
@@ -123,12 +128,12 @@ impl Stagger {
         let (Some(first), true) = (events.first().map(revision_of), rounds >= FULL_ROUND) else { return };
         self.length = Some((last - first + 1).max(ROUND));
         let bytes: usize = events.iter().map(bytes_of).sum();
-        self.width = (BUFFER_BYTES / (2 * bytes.max(1))).clamp(1, WIDTH_MAX);
+        self.width = (BUFFER_BYTES / bytes.max(1)).clamp(1, WIDTH_MAX);
     }
 
     fn hand_on(&mut self, step: &mut Step) {
         while let Some(head) = self.segments.front_mut() {
-            step.events.append(&mut head.held);
+            step.batches.append(&mut head.held);
             if !head.complete {
                 break;
             }
@@ -173,14 +178,29 @@ impl Segment {
         if self.complete {
             return;
         }
+        let bytes: usize = events.iter().map(bytes_of).sum();
+        let mut batch = Batch::with_capacity(bytes.min(BATCH_BYTES));
         for event in events {
             let at = revision_of(&event);
             if self.end.is_some_and(|end| at >= end) {
                 self.complete = true;
-                return;
+                break;
+            }
+            if at > batch.upto && batch.bytes >= BATCH_BYTES {
+                self.hold(std::mem::take(&mut batch));
             }
             self.next = self.next.max(at + 1);
-            self.held.push(event);
+            if let Some(read) = codec::read_event(event) {
+                batch.push(read);
+            }
+        }
+        self.hold(batch);
+    }
+
+    fn hold(&mut self, mut batch: Batch) {
+        if !batch.is_empty() {
+            batch.seal();
+            self.held.push(batch);
         }
     }
 }
@@ -190,8 +210,8 @@ fn revision_of(event: &Event) -> i64 {
 }
 
 fn bytes_of(event: &Event) -> usize {
-    /// Vectors and structs around the bytes.
-    const OVERHEAD: usize = 160;
+    /// What a row has besides, as it is held.
+    const OVERHEAD: usize = 48;
     let of = |pair: &KeyValue| pair.key.len() + pair.value.len();
     event.kv.as_ref().map_or(0, of) + OVERHEAD
 }
@@ -245,6 +265,10 @@ mod tests {
         }
     }
 
+    fn rows_of(step: &Step) -> usize {
+        step.batches.iter().map(|batch| batch.rows).sum()
+    }
+
     fn read_all(revisions: Vec<i64>, seed: u64) -> (Vec<i64>, usize) {
         let newest = *revisions.last().unwrap();
         let (mut stagger, first) = Stagger::new(1);
@@ -253,7 +277,7 @@ mod tests {
         let (mut got, mut widest) = (Vec::new(), 0);
         while let Some((id, events)) = server.round() {
             let step = stagger.receive(id, events, false, newest);
-            got.extend(step.events.iter().map(revision_of));
+            got.extend(step.batches.iter().flat_map(Batch::each).map(|row| row.revision));
             server.obey(step.commands);
             widest = widest.max(stagger.watchers());
         }
@@ -283,7 +307,7 @@ mod tests {
         let (mut stagger, _) = Stagger::new(5);
         for revision in 5..50 {
             let step = stagger.receive(1, vec![event(revision)], false, revision);
-            assert_eq!((step.events.len(), step.commands.len()), (1, 0));
+            assert_eq!((rows_of(&step), step.commands.len()), (1, 0));
         }
         assert_eq!(stagger.watchers(), 1);
     }
@@ -291,8 +315,8 @@ mod tests {
     #[test]
     fn a_fragment_waits_for_its_rest() {
         let (mut stagger, _) = Stagger::new(1);
-        assert!(stagger.receive(1, vec![event(1)], true, 1).events.is_empty());
-        assert_eq!(stagger.receive(1, vec![event(1)], false, 1).events.len(), 2);
+        assert!(stagger.receive(1, vec![event(1)], true, 1).batches.is_empty());
+        assert_eq!(rows_of(&stagger.receive(1, vec![event(1)], false, 1)), 2);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::Replica;
+use super::schema::Tables;
 use crate::error::{Error, Kind, Result};
 use crate::postgres::{STATEMENT_MAX, Session, within};
 
@@ -26,21 +27,24 @@ pub(super) struct BasePlace {
     pub merge: bool,
 }
 
-const COLUMNS: &str = "replica::text, cluster_id, applied_revision, witness_key, witness_revision, base_revision, \
-                       base_next, base_merge, slot_revision, epoch";
+const COLUMNS: &str = "s.replica::text, s.cluster_id, s.applied_revision, s.witness_key, s.witness_revision, \
+                       s.base_revision, s.base_next, s.base_merge, d.slot_revision, s.epoch";
 
 impl Replica {
     pub(super) async fn read_state(&self, session: &Session) -> Result<State> {
-        let select = format!("SELECT {COLUMNS} FROM {} WHERE prefix = $1", self.tables.state);
+        let Tables { state, drain, .. } = &self.tables;
+        let select =
+            format!("SELECT {COLUMNS} FROM {state} s JOIN {drain} d USING (prefix) WHERE prefix = $1");
         let row = within(STATEMENT_MAX, session.query_opt(&select, &[&self.prefix()])).await?;
         row.as_ref().map(state_of).ok_or_else(|| self.uninstalled())
     }
 
     /// Become the one who may move the state; every older holder is fenced off from here on.
     pub(super) async fn raise_epoch(&self, session: &Session) -> Result<State> {
+        let Tables { state, drain, .. } = &self.tables;
         let update = format!(
-            "UPDATE {} SET epoch = epoch + 1 WHERE prefix = $1 RETURNING {COLUMNS}",
-            self.tables.state
+            "WITH s AS (UPDATE {state} SET epoch = epoch + 1 WHERE prefix = $1 RETURNING *)
+             UPDATE {drain} d SET epoch = s.epoch FROM s WHERE d.prefix = s.prefix RETURNING {COLUMNS}"
         );
         let row = within(STATEMENT_MAX, session.query_opt(&update, &[&self.prefix()])).await?;
         row.as_ref().map(state_of).ok_or_else(|| self.uninstalled())

@@ -1,10 +1,11 @@
-//! How a replica is doing, as both servers tell it: no running instance is needed to ask.
+//! How a replica is doing, as both servers tell it: no running instance is needed to ask. While etcd is away it is told
+//! as PostgreSQL knows it, with the reason.
 
 use serde::Serialize;
 
 use super::pace::{Beat, LOOK_BACK_MS};
 use super::{Metering, Rates, Replica};
-use crate::error::Result;
+use crate::error::{Fault, Result};
 use crate::etcd::request::key;
 use crate::etcd::revision_of;
 use crate::postgres::{BULK_MAX, Session, within};
@@ -17,11 +18,12 @@ pub struct StatusReport {
     pub schema: String,
     pub conflict: super::ConflictRule,
     pub cluster_id: Option<String>,
-    pub etcd_revision: i64,
+    /// `None` while etcd cannot be asked; `error` says why.
+    pub etcd_revision: Option<i64>,
     pub applied_revision: i64,
     /// Revisions of the whole store since the last one mirrored; other prefixes count too, so a quiet prefix in a
     /// busy cluster shows some.
-    pub lag_revisions: i64,
+    pub lag_revisions: Option<i64>,
     /// Since the leader last said that nothing was waiting; `None` = never.
     pub lag_seconds: Option<f64>,
     /// Somebody holds the lock.
@@ -43,13 +45,20 @@ pub struct StatusReport {
     pub quarantined: i64,
     /// The leader's counters as of its last heartbeat.
     pub counts: Metering,
+    /// Why etcd could not be asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<Fault>,
 }
 
 impl Replica {
     pub async fn status(&self) -> Result<StatusReport> {
         let session = self.session().await?;
         let state = self.read_state(&session).await?;
-        let etcd_revision = revision_of(self.etcd.range(key(self.spec.marker.clone())).await?.header);
+        let asked = self.etcd.range(key(self.spec.marker.clone())).await;
+        let (etcd_revision, error) = match asked {
+            Ok(answer) => (Some(revision_of(answer.header)), None),
+            Err(error) => (None, Some(Fault::of(&error))),
+        };
         let row = self.status_row(&session).await?;
         let meters: Option<String> = row.get("meters");
         let beat: Beat = meters.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
@@ -64,7 +73,7 @@ impl Replica {
             cluster_id: state.cluster_id,
             etcd_revision,
             applied_revision: state.applied_revision,
-            lag_revisions: (etcd_revision - state.applied_revision).max(0),
+            lag_revisions: etcd_revision.map(|revision| (revision - state.applied_revision).max(0)),
             lag_seconds,
             running,
             snapshot_revision: state.base.map(|base| base.revision),
@@ -79,6 +88,7 @@ impl Replica {
             gaps: row.get("gaps"),
             quarantined: row.get("quarantined"),
             counts: beat.counts,
+            error,
         })
     }
 

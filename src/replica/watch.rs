@@ -6,7 +6,6 @@
 use tokio::sync::mpsc;
 
 use super::apply::Batch;
-use super::codec;
 use super::stagger::{Command, Stagger, Step};
 use crate::error::{Error, Kind, Result};
 use crate::etcd::watch_request::RequestUnion;
@@ -15,10 +14,9 @@ use crate::etcd::{
     revision_of,
 };
 
-/// Batches between the watch and the writer: with the bytes of each this bounds what is in memory.
-pub(super) const BATCHES_AHEAD: usize = 4;
-/// A batch is handed on when it has this many bytes; it ends with a whole revision.
-const BATCH_BYTES: usize = 1 << 20;
+/// Batches between the watch and the writer: with the bytes of each (about a megabyte at most) this bounds what is in
+/// memory. Many of a backlog's are small; the watch must not wait while those are written.
+pub(super) const BATCHES_AHEAD: usize = 16;
 
 /// Read from a revision on, until something ends it. Runs as a task of its own.
 pub(super) async fn read(
@@ -45,23 +43,14 @@ pub(super) async fn read(
         if response.events.is_empty() && !response.fragment {
             // An answer to a progress request carries the id -1 and is no proof; we never ask.
             if let Some(upto) = stagger.progress(response.watch_id, revision) {
-                hand_on(&batches, Batch { upto, ..Batch::default() }).await?;
+                hand_on(&batches, Batch::nothing_upto(upto)).await?;
             }
             continue;
         }
-        let Step { events, commands } =
+        let Step { batches: ready, commands } =
             stagger.receive(response.watch_id, response.events, response.fragment, revision);
         send(&stream, &prefix, commands).await?;
-        let mut batch = Batch::default();
-        let mut events = events.into_iter().filter_map(codec::read_event).peekable();
-        while let Some(read) = events.next() {
-            batch.push(read);
-            let ends = events.peek().is_none_or(|next| codec::revision_of(next) > batch.upto);
-            if ends && batch.bytes >= BATCH_BYTES {
-                hand_on(&batches, std::mem::take(&mut batch)).await?;
-            }
-        }
-        if !batch.is_empty() {
+        for batch in ready {
             hand_on(&batches, batch).await?;
         }
     }

@@ -58,11 +58,13 @@ fn numbers(status: &StatusReport) -> Markup {
         ("Failed", status.failed),
         ("Gaps", status.gaps),
         ("Quarantined", status.quarantined),
-        ("etcd revision", status.etcd_revision),
         ("Mirrored revision", status.applied_revision),
     ];
+    let counts = counts.into_iter().chain(status.etcd_revision.map(|revision| ("etcd revision", revision)));
     let rates = [("From etcd", status.rates.from_etcd), ("To etcd", status.rates.to_etcd)];
     html! {
+        // Without etcd, what PostgreSQL knows is told all the same.
+        @if let Some(error) = &status.error { div.card.note.bad { div.in { (fault(error)) } } }
         section.card aria-label="Counters" { div.in { dl.facts {
             div { dt { "Prefix" } dd.mono { (status.prefix) } }
             div { dt { "Schema" } dd.mono { (status.schema) } }

@@ -3,6 +3,7 @@
 pub mod conflicts;
 mod from_etcd;
 mod hosts;
+mod in_flight;
 mod limits;
 mod outages;
 mod process;
@@ -237,4 +238,12 @@ impl Drop for Running {
             println!("heard:\n{}", self.notes.lock().unwrap().join("\n"));
         }
     }
+}
+
+/// A stage whose replica reaches etcd through a proxy.
+pub async fn through_proxy(name: &str) -> (Stage, support::proxy::Proxy) {
+    let mut stage = Stage::new(name).await;
+    let proxy = support::proxy::Proxy::before(&support::etcd().await.endpoints()).await;
+    stage.spec.etcd.endpoints = vec![proxy.address().to_owned()];
+    (stage, proxy)
 }

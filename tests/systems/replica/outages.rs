@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use serde_json::json;
 use trueup::etcd::request::put;
 
 use super::process::Process;
-use super::{Held, Stage};
+use super::{Held, Stage, through_proxy};
+use crate::cli::home::Home;
 use crate::support::proxy::Proxy;
 use crate::support::{Postgres, etcd, eventually, postgres};
 
@@ -116,14 +118,6 @@ async fn s26_a_restarted_postgres_loses_nothing() {
     running.stop().await;
 }
 
-/// A stage whose replica reaches etcd through a proxy.
-async fn through_proxy(name: &str) -> (Stage, Proxy) {
-    let mut stage = Stage::new(name).await;
-    let proxy = Proxy::before(&etcd().await.endpoints()).await;
-    stage.spec.etcd.endpoints = vec![proxy.address().to_owned()];
-    (stage, proxy)
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_lost_after_the_write_is_neither_written_twice_nor_a_conflict() {
     let (stage, proxy) = through_proxy("lost-answer").await;
@@ -191,4 +185,25 @@ async fn cuts_and_delays_on_the_way_to_postgres_lose_nothing() {
     stage.live_sets_equal().await;
     running.stop().await;
     let _ = postgres().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_tells_what_postgres_knows_while_etcd_is_away() {
+    let stage = Stage::with_own_etcd("status-away", 1).await;
+    let running = stage.started().await;
+    let mirrored = stage.put("a", "1").await;
+    stage.sql_becomes("select max(revision) from etcd", &mirrored.to_string()).await;
+    running.stop().await;
+    stage.sql("select etcd_set('$Pb', '2')").await;
+    stage.etcd.kill(0);
+    let etcd = format!("etcd://{}{}", stage.etcd.endpoints(), stage.prefix);
+    let home = Home::new(&format!("[replicas.away]\netcd = \"{etcd}\"\npostgres = \"{}\"\n", stage.dsn));
+    let told = home.run(&["replica", "status", "away", "--json"]).ends(5).json();
+    assert_eq!((&told["applied_revision"], &told["pending"]), (&json!(mirrored), &json!(1)));
+    assert!(told["etcd_revision"].is_null() && told["lag_revisions"].is_null(), "{told}");
+    assert!(told["lag_seconds"].is_number() && told["conflicts"] == 0, "{told}");
+    assert_eq!(told["error"]["kind"], "unavailable");
+    assert!(told["error"]["remedy"].as_str().is_some_and(|remedy| !remedy.is_empty()), "{told}");
+    let told = home.run(&["replica", "status", "away"]).ends(5).says(&["etcd"]).out;
+    assert!(told.contains("unknown revisions") && told.contains("pending    1"), "{told}");
 }

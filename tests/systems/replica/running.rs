@@ -201,12 +201,12 @@ async fn status_tells_how_it_is_doing() {
 async fn init_is_idempotent_and_refuses_overlapping_prefixes() {
     let mut stage = Stage::new("init").await;
     let again = stage.replica().init().await.unwrap();
-    assert!(again.installed.is_empty() && again.schema_version == 3);
+    assert!(again.installed.is_empty() && again.schema_version == 4);
     stage.spec.etcd.prefix = "/init/inner/".to_owned();
     let error = stage.replica().init().await.unwrap_err();
     assert!(error.to_string().contains("overlap"), "{error}");
     stage.spec.schema = "Other \"one\"".to_owned();
-    assert_eq!(stage.replica().init().await.unwrap().installed.len(), 3);
+    assert_eq!(stage.replica().init().await.unwrap().installed.len(), 4);
     stage.sql("select \"Other \"\"one\"\"\".etcd_set('/init/inner/a', '1')").await;
     let running = stage.start();
     stage.sql_becomes("select status from \"Other \"\"one\"\"\".etcd_wal", "applied").await;
