@@ -55,6 +55,11 @@ impl Process {
         (code, self.said())
     }
 
+    /// The exit code, once it has ended by itself.
+    pub fn ended(&mut self) -> Option<i32> {
+        self.0.try_wait().unwrap().map(|status| status.code().unwrap_or(-1))
+    }
+
     /// Everything it said so far.
     pub fn said(&mut self) -> String {
         let mut said = String::new();

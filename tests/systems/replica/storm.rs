@@ -109,7 +109,18 @@ impl Storm {
         }
     }
 
+    /// Who cannot reach a server at its start says so and ends, and whatever watches over it starts it again. There is
+    /// no other reason to end.
+    fn watch_over(&mut self) {
+        let process = self.process.as_mut().unwrap();
+        if let Some(code) = process.ended() {
+            assert_eq!(code, 5, "{}", process.said());
+            self.launch();
+        }
+    }
+
     async fn misfortune(&mut self) {
+        self.watch_over();
         match self.roll(8) {
             0 | 1 => {
                 self.process.take().unwrap().kill();
@@ -167,7 +178,11 @@ impl Storm {
                          select 1 from etcd e where e.key = w.key and e.revision = w.result_revision)";
         let pending = "select count(*) > 0 from etcd_wal where status = 'pending'";
         for unrest in [pending, seen.as_str(), missing] {
-            if !eventually(async || self.stage.try_sql(unrest).await.as_deref() == Ok("f")).await {
+            let at_rest = eventually(async || {
+                self.watch_over();
+                self.stage.try_sql(unrest).await.as_deref() == Ok("f")
+            });
+            if !at_rest.await {
                 return Err(format!("still true: {unrest}\n{}", self.state_of_things().await));
             }
         }
