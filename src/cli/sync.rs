@@ -6,6 +6,7 @@ use clap::Args;
 
 use super::desk::Desk;
 use super::output::{Color, Output, count};
+use crate::config::{self, ShapeSpec};
 use crate::error::{Error, Fault, Result, from_io};
 use crate::operations::{self, NotStarted, Runs};
 use crate::pipeline::Ask;
@@ -50,6 +51,7 @@ impl Sync {
         let memory = desk.memory(&config, Access::Write).await?;
         let ask = desk.ask("manual");
         let ask = Ask { only: self.only, full: self.full, ..ask };
+        let archives = archives(&chosen);
         let mut runs = Runs::of(Vec::new());
         let mut codes = Vec::new();
         let mut first_error = None;
@@ -71,8 +73,14 @@ impl Sync {
             }
         }
         drop(ask);
-        finish(desk, &runs, first_error, codes)
+        finish(desk, &runs, &archives, first_error, codes)
     }
+}
+
+/// The pipelines among these that keep articles of boards.
+fn archives(chosen: &[&config::Pipeline]) -> Vec<String> {
+    let boards = chosen.iter().filter(|spec| matches!(spec.shape, ShapeSpec::Article(_)));
+    boards.map(|spec| spec.name.clone()).collect()
 }
 
 /// Apply a sealed plan.
@@ -89,7 +97,7 @@ async fn sealed(desk: &Desk, file: &Path) -> Result<u8> {
 }
 
 /// Once a run started, its report is the result; an error is the result only when none did.
-fn finish(desk: &Desk, runs: &Runs, error: Option<Error>, codes: Vec<u8>) -> Result<u8> {
+fn finish(desk: &Desk, runs: &Runs, archives: &[String], error: Option<Error>, codes: Vec<u8>) -> Result<u8> {
     if let (true, Some(error)) = (runs.runs.is_empty(), error) {
         return Err(error);
     }
@@ -97,22 +105,34 @@ fn finish(desk: &Desk, runs: &Runs, error: Option<Error>, codes: Vec<u8>) -> Res
         desk.out.note(&format!("{}: {}", failed.pipeline, failed.fault.message));
         desk.out.note(&format!("  what to do: {}", failed.fault.remedy));
     }
-    show(&desk.out, runs);
+    show(&desk.out, runs, archives);
     Ok(gravest(codes))
 }
 
 /// Show one report as the result of a command.
 pub fn show_one(out: &Output, report: Report) -> u8 {
     let code = report.exit_code();
-    show(out, &Runs::of(vec![report]));
+    show(out, &Runs::of(vec![report]), &[]);
     code
 }
 
-fn show(out: &Output, runs: &Runs) {
+fn show(out: &Output, runs: &Runs, archives: &[String]) {
     for report in &runs.runs {
         tell_troubles(out, report);
     }
-    out.result(runs, || runs.runs.iter().map(|report| summary(out, report)).collect());
+    let text = |report: &Report| {
+        let boards = archives.contains(&report.pipeline).then(|| in_articles(report));
+        summary(out, report) + &boards.unwrap_or_default()
+    };
+    out.result(runs, || runs.runs.iter().map(text).collect());
+}
+
+/// The same counts in the words of an archive.
+fn in_articles(report: &Report) -> String {
+    let counts = &report.counts;
+    let saved = count(counts.added + counts.updated, "article");
+    let boards = count(counts.unproven, "board");
+    format!("  {saved} saved, {} skipped, {boards} failed\n", counts.unchanged + counts.skipped)
 }
 
 /// Errors and warnings go to stderr, each with its remedy, the first few in full.

@@ -193,3 +193,19 @@ fn a_board_that_fails_three_runs_in_a_row_is_told_to_the_hook_once_until_it_is_b
     assert_eq!(sync(), Some(0));
     assert_eq!(told(&hook)[1]["event"], "recovered");
 }
+
+#[test]
+fn a_run_is_summed_up_in_articles_and_boards() {
+    let desk = Desk::new(SIX, article);
+    let config = desk.folder.path().join("trueup.toml");
+    std::fs::write(&config, desk.config()).unwrap();
+    let says = || {
+        let output = trueup().arg("sync").arg("--config").arg(&config).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let said = says();
+    assert!(said.contains("6 articles saved, 0 skipped, 0 boards failed"), "{said}");
+    desk.server.answer(|request| if board(request) == "28" { Reply::status(404) } else { article(request) });
+    let said = says();
+    assert!(said.contains("0 articles saved, 5 skipped, 1 board failed"), "{said}");
+}
