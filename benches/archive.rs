@@ -80,7 +80,10 @@ fn boards(bench: &mut Bench) -> Outcome<()> {
     let archive = sync_boards(&address, "whole", many)?;
     let name = format!("{many} boards of {PER_FEED} articles");
     bench.noted(&format!("{name}, the whole program"), &format!("{:.2} s", archive.seconds));
-    bench.at_most(&format!("{name}: memory"), archive.peak_mb, 150.0, "MB");
+    bench.noted(&format!("{name}: memory"), &format!("{:.0} MB", archive.peak_mb));
+    let larger = sync_boards(&address, "whole", 4 * many)?;
+    let growth = larger.peak_mb / archive.peak_mb;
+    bench.at_most(&format!("memory of {} boards, against {many}", 4 * many), growth, 1.3, "×");
     Ok(())
 }
 
