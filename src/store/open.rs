@@ -22,7 +22,8 @@ use crate::http::Http;
 use crate::postgres::PostgresPlace;
 use crate::secret::Secret;
 
-/// Open a store. Reading creates nothing; writing makes what is missing (but never a bucket).
+/// Open a store. Reading creates nothing; writing makes what is missing (but never a bucket). One that is open has
+/// answered: a pass with nothing to write must not call a store in step that is not there.
 pub async fn open(spec: &StoreSpec, access: Access, clock: SharedClock) -> Result<SharedStore> {
     watched(spec, open_plain(spec, access, clock).await)
 }
@@ -47,7 +48,7 @@ async fn open_plain(spec: &StoreSpec, access: Access, clock: SharedClock) -> Res
         Place::Etcd(url) => {
             let place = EtcdPlace::parse(url.expose())?;
             let store = EtcdStore::open(&place, password_of(spec)?)?;
-            // It connects when it is first asked: a server that is away must not go unnoticed for want of changes.
+            // Its client connects when it is first asked.
             store.list(Query { limit: 1, ..Query::keys("") }).await?;
             Ok(Arc::new(store))
         }
