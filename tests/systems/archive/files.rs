@@ -1,8 +1,13 @@
 //! What the files say.
 
-use pulldown_cmark::{Event, Parser, Tag, TagEnd};
+use std::path::PathBuf;
 
-use super::desk::{Desk, SAMPLE, SAMPLE_ESCAPED, counts, feed, item};
+use pulldown_cmark::{Event, Parser, Tag, TagEnd};
+use serde_json::Value;
+use trueup::store::objects::Bucket;
+
+use super::desk::{Desk, NOW, SAMPLE, SAMPLE_ESCAPED, counts, feed, item};
+use crate::support::{s3, trueup};
 
 /// What a CommonMark parser makes of the second-level heading: its text and its link.
 fn heading(file: &str) -> (String, String) {
@@ -167,4 +172,54 @@ async fn a_file_that_went_missing_is_written_again() {
         .unwrap();
     assert_eq!(desk.sync().await.exit_code(), 0);
     assert_eq!(desk.keys().await, before);
+}
+
+/// Two pipelines from the desk's feed: into the folder `out`, and into a bucket that is named like that.
+fn into_objects(desk: &Desk, bucket: &Bucket) -> PathBuf {
+    let (folder, feed) = (desk.folder.path(), desk.server.url("/rss.do?bbsNo={board}"));
+    let config = folder.join("objects.toml");
+    let line = |name: &str, into: &str| {
+        format!(
+            "[pipelines.{name}]\nfrom = {{ rss = \"{feed}\", boards = \"25\" }}\nas = \"article\"\ninto = \"{into}\"\n"
+        )
+    };
+    let store = format!(
+        "[stores]\nbucket = {{ url = \"s3://{}/archive/\", endpoint = \"{}\", region = \"us-east-1\", \
+         access_key_env = \"S3_KEY\", secret_key_env = \"S3_SECRET\" }}\n",
+        bucket.bucket,
+        bucket.endpoint.as_deref().unwrap()
+    );
+    std::fs::write(&config, store + &line("folder", "file:out") + &line("bucket", "bucket")).unwrap();
+    config
+}
+
+/// Object stores are what archives are for: the same files in each, and who fetches one is told that it is Markdown.
+#[tokio::test]
+async fn a_folder_and_a_bucket_hold_the_same_files_and_a_second_run_writes_none() {
+    let (desk, bucket) = (Desk::serving(SAMPLE), s3::new_bucket());
+    let config = into_objects(&desk, &bucket);
+    let run = |args: &[&str]| {
+        let mut command = trueup();
+        command.args(args).arg("--config").arg(&config).args(["--now", NOW]);
+        let output = command.env("S3_KEY", "test").env("S3_SECRET", "test").output().unwrap();
+        assert!(output.status.success(), "{args:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    for line in ["folder", "bucket"] {
+        assert!(run(&["sync", line]).contains("3 articles saved, 0 skipped"), "{line}");
+        assert!(run(&["sync", line]).contains("0 articles saved, 3 skipped"), "{line}");
+    }
+    let listed: Value = serde_json::from_str(&run(&["kv", "ls", "bucket", "--json"])).unwrap();
+    let keys: Vec<&str> =
+        listed["keys"].as_array().unwrap().iter().map(|one| one["key"].as_str().unwrap()).collect();
+    assert_eq!(keys.len(), 3, "{keys:?}");
+    trueup::tls::choose();
+    for key in keys {
+        let url = format!("{}/{}/archive/{key}", bucket.endpoint.as_deref().unwrap(), bucket.bucket);
+        let signed = "AWS4-HMAC-SHA256 Credential=test/20250101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=00";
+        let answer = reqwest::Client::new().get(url).header("Authorization", signed).send().await.unwrap();
+        assert_eq!(answer.headers()["content-type"], "text/markdown; charset=utf-8", "{key}");
+        let file = std::fs::read_to_string(desk.folder.path().join("out").join(key)).unwrap();
+        assert_eq!(answer.text().await.unwrap(), file, "{key}");
+    }
 }
