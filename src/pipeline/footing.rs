@@ -1,5 +1,5 @@
-//! A pass without anything to do need not look at every record: when every scope of the source says that it did not
-//! change, and all keys and versions of the store come to the sum the last run left, then nothing did.
+//! A pass need not look at every record: when all keys and versions of the store come to the sum the last run left, then
+//! nothing changed there, and what the source says did not change need not be compared.
 //!
 //! The sum a run leaves is made of what it knows it wrote, never of what it finds in the store: a change behind our back
 //! cannot get into it. Anything out of the ordinary (something held, parked, failed, decided by a person) and there is
@@ -9,16 +9,16 @@ use tokio::task::JoinHandle;
 
 use super::apply::Applied;
 use super::past::Past;
-use super::scopes::Scopes;
 use super::{Ask, Pipeline};
 use crate::error::{Error, Result};
 use crate::state::footing::{Footing, Standing};
 use crate::state::{Report, keys};
 use crate::store::{Item, Sum};
 
-/// Whether a pipeline can have one: its store sums up exactly the keys of its baseline.
+/// Whether a pipeline can have one, and would use it: its store sums up the keys of its baseline, and its source tells
+/// what did not change.
 fn is_possible(line: &Pipeline) -> bool {
-    line.store.caps().sums && line.shape.key_prefix() == Some("") && !line.shape.recalls()
+    line.source.skips_unchanged() && line.store.caps().sums && line.shape.key_prefix().is_some()
 }
 
 /// An empty sum to begin with, where sums are of use.
@@ -53,18 +53,19 @@ impl Ground {
         if ask.only.is_some() || !ask.heal.is_empty() || line.baseline.is_some() || !past.is_blank() {
             return None;
         }
-        let store = line.store.clone();
-        Some(Ground { footing, sum: tokio::spawn(async move { store.sum().await }) })
+        let (store, prefix) = (line.store.clone(), line.shape.key_prefix()?.to_owned());
+        Some(Ground { footing, sum: tokio::spawn(async move { store.sum(&prefix).await }) })
     }
 
-    /// Nothing was sighted: did nothing change on either side?
-    pub async fn holds(self, scopes: &Scopes) -> Result<Option<Footing>> {
-        if !scopes.all_unchanged() {
-            self.sum.abort();
-            return Ok(None);
-        }
+    /// The store holds exactly what the last run left. If not, every record is compared.
+    pub async fn holds(self) -> Result<Option<Footing>> {
         let sum = self.sum.await.map_err(|error| Error::bug("summing up broke off").caused_by(error))??;
         Ok((sum == Some(self.footing.sum)).then_some(self.footing))
+    }
+
+    /// Nobody will ask.
+    pub fn leave(self) {
+        self.sum.abort();
     }
 }
 

@@ -1,26 +1,27 @@
 //! Reading: the source's listing merged with the baseline (and, where it is cheap, with the store's own listing)
 //! into findings. Streams when everything is sorted, so a run with nothing to do needs no memory to speak of.
 
-use std::collections::{HashMap, HashSet};
-
-use serde::Deserialize;
+use std::collections::HashSet;
 
 use super::detect::{self, Finding, Known};
 use super::footing::{self, Ground};
+use super::joined::Joined;
 use super::lines::Lines;
 use super::past::Past;
-use super::plan::{Action, Kept, Seen, Step, Steps, Why};
+use super::peek::{Peek, kept, peek};
+use super::plan::{Action, Seen, Step, Steps, Why};
 use super::scopes::Scopes;
 use super::sightings::{Row, Sighting, Sightings, What};
+use super::since;
 use super::stock::Strangers;
 use super::{Ask, Pipeline};
 use crate::error::{Error, Fault, Result};
-use crate::record::{Fingerprint, Version};
+use crate::record::Fingerprint;
 use crate::source::{self, Cursors};
 use crate::state::footing::Footing;
 use crate::state::held::Verdict;
 use crate::state::journal::Change;
-use crate::state::{Report, decode, keys};
+use crate::state::{Report, keys};
 use crate::store::{Listed, Sum, What as Ls};
 
 /// What reading found: steps to take, things not seen, and how every scope ended.
@@ -48,6 +49,14 @@ pub struct Reading {
     stale: HashSet<String>,
 }
 
+impl Reading {
+    /// Of the baseline only its sum was looked at.
+    fn stand_on(&mut self, footing: &Footing) {
+        self.known = footing.sum.count;
+        self.sum = Some(footing.sum);
+    }
+}
+
 pub async fn read(
     line: &Pipeline,
     ask: &Ask,
@@ -62,7 +71,16 @@ pub async fn read(
         cursors.clear();
     }
     let before = report.clone();
-    let found = read_once(line, ask, &cursors, past, footing, report).await?;
+    let mut ground = Ground::of(line, ask, past, footing);
+    if ground.is_some()
+        && let Some(since) = line.source.since(&cursors).await?
+    {
+        if let Some(found) = since::read(line, ask, past, (since, &cursors), ground.take(), report).await? {
+            return Ok(found);
+        }
+        *report = before.clone();
+    }
+    let found = read_once(line, ask, &cursors, past, ground, report).await?;
     if found.stale.is_empty() {
         return Ok(found);
     }
@@ -76,7 +94,7 @@ async fn read_once(
     ask: &Ask,
     cursors: &Cursors,
     past: &Past,
-    footing: Option<&Footing>,
+    ground: Option<Ground>,
     report: &mut Report,
 ) -> Result<Reading> {
     let (mut sink, events) = source::channel_until(ask.stop.flag());
@@ -94,7 +112,7 @@ async fn read_once(
     let merging = async {
         let sightings = Sightings::of(events, line.shape.clone(), line.source.sorted());
         let mut merge = Merge::start(line, ask, past, report).await?;
-        merge.ground = Ground::of(line, ask, past, footing);
+        merge.ground = ground;
         merge.all(sightings).await?;
         Ok(merge.found)
     };
@@ -106,60 +124,41 @@ async fn read_once(
     }
 }
 
-/// The store's own listing, joined where that is cheap.
-enum Joined {
-    No,
-    /// Keys sort as identities do.
-    InOrder(Lines),
-    ByKey(HashMap<String, Version>),
-}
-
-struct Merge<'a> {
+pub(super) struct Merge<'a> {
     line: &'a Pipeline,
     only: Option<&'a str>,
     heal: &'a HashSet<String>,
     past: &'a Past,
-    report: &'a mut Report,
+    pub report: &'a mut Report,
     baseline: Lines,
     joined: Joined,
     strangers: Strangers,
-    found: Reading,
+    pub found: Reading,
     last: Option<(String, String)>,
     /// What the last run left, until something is sighted.
     ground: Option<Ground>,
 }
 
-/// The two fields of a baseline record that every comparison needs, without decoding the rest.
-#[derive(Deserialize)]
-struct Peek<'a> {
-    #[serde(borrow, rename = "v")]
-    version: std::borrow::Cow<'a, str>,
-    #[serde(borrow, rename = "b")]
-    body: std::borrow::Cow<'a, str>,
-    #[serde(borrow, default, rename = "k")]
-    key: Option<std::borrow::Cow<'a, str>>,
-    #[serde(borrow, default, rename = "s")]
-    scope: std::borrow::Cow<'a, str>,
-    /// What a shape remembers, if it does.
-    #[serde(default, rename = "c")]
-    carry: Option<serde::de::IgnoredAny>,
-}
-
-fn peek(line: &Listed) -> Result<Peek<'_>> {
-    let value = line.value.as_deref().unwrap_or_default();
-    serde_json::from_slice(value).map_err(|error| {
-        Error::new(crate::error::Kind::Corrupt, format!("the state record {} cannot be read", line.key))
-            .caused_by(error)
-    })
-}
-
 impl<'a> Merge<'a> {
     async fn start(line: &'a Pipeline, ask: &'a Ask, past: &'a Past, report: &'a mut Report) -> Result<Self> {
-        let joined = match (line.store.caps().cheap_list, line.shape.key_prefix()) {
-            (false, _) => Joined::No,
-            (true, Some(prefix)) => Joined::InOrder(Lines::of(line.store.clone(), prefix, Ls::Keys)),
-            (true, None) => Joined::ByKey(by_key(line).await?),
-        };
+        let joined = Joined::with(line).await?;
+        Ok(Merge::of(line, ask, past, joined, report))
+    }
+
+    /// For a store that is known to hold what the baseline says.
+    pub fn on_firm_ground(
+        line: &'a Pipeline,
+        ask: &'a Ask,
+        past: &'a Past,
+        footing: &Footing,
+        report: &'a mut Report,
+    ) -> Self {
+        let mut merge = Merge::of(line, ask, past, Joined::AsKnown, report);
+        merge.found.stand_on(footing);
+        merge
+    }
+
+    fn of(line: &'a Pipeline, ask: &'a Ask, past: &'a Past, joined: Joined, report: &'a mut Report) -> Self {
         let baseline = Lines::of(
             line.baseline.as_ref().unwrap_or(line.state.store()).clone(),
             keys::bases(&line.name),
@@ -168,19 +167,7 @@ impl<'a> Merge<'a> {
         let found = Reading { sum: footing::nothing_yet(line, ask), ..Reading::default() };
         let (only, heal) = (ask.only.as_deref(), &ask.heal);
         let strangers = Strangers::default();
-        Ok(Merge {
-            line,
-            only,
-            heal,
-            past,
-            report,
-            baseline,
-            joined,
-            strangers,
-            found,
-            last: None,
-            ground: None,
-        })
+        Merge { line, only, heal, past, report, baseline, joined, strangers, found, last: None, ground: None }
     }
 
     async fn all(&mut self, mut sightings: Sightings) -> Result<()> {
@@ -193,13 +180,14 @@ impl<'a> Merge<'a> {
                 }
             }
         }
-        if let Some(ground) = self.ground.take()
-            && let Some(footing) = ground.holds(&self.found.scopes).await?
-        {
-            footing::count(&footing, self.report);
-            self.found.known = footing.sum.count;
-            self.found.sum = Some(footing.sum);
-            return Ok(());
+        if let Some(ground) = self.ground.take() {
+            if !self.found.scopes.all_unchanged() {
+                ground.leave();
+            } else if let Some(footing) = ground.holds().await? {
+                footing::count(&footing, self.report);
+                self.found.stand_on(&footing);
+                return Ok(());
+            }
         }
         while let Some(known) = self.baseline.pop().await? {
             self.unseen(known).await?;
@@ -217,23 +205,13 @@ impl<'a> Merge<'a> {
         Ok(())
     }
 
-    /// What the store's listing says about an identity's key. Keys it passes on the way are strangers.
-    async fn at(&mut self, identity: &str, key: Option<&str>, known: bool) -> Result<Seen> {
-        let lines = match &mut self.joined {
-            Joined::InOrder(lines) => lines,
-            Joined::No => return Ok(Seen::NotAsked),
-            Joined::ByKey(_) if !known => return Ok(Seen::NotAsked),
-            Joined::ByKey(keys) => {
-                let version = keys.get(key.unwrap_or(identity)).cloned();
-                return Ok(version.map_or(Seen::Nothing, Seen::At));
-            }
-        };
-        let mut passed = Vec::new();
-        let line = lines.take_past(identity, |line| passed.push(line.key)).await?;
+    /// What the store's listing says about an identity's key.
+    async fn at(&mut self, identity: &str, known: Option<&Peek<'_>>) -> Result<Seen> {
+        let (seen, passed) = self.joined.at(identity, known).await?;
         for key in passed {
             self.meet(key).await?;
         }
-        Ok(line.map_or(Seen::Nothing, |line| Seen::At(line.version)))
+        Ok(seen)
     }
 
     async fn meet(&mut self, key: String) -> Result<()> {
@@ -287,7 +265,7 @@ impl<'a> Merge<'a> {
         self.judge(sighting, known).await
     }
 
-    async fn judge(&mut self, sighting: Sighting, known: Option<Listed>) -> Result<()> {
+    pub async fn judge(&mut self, sighting: Sighting, known: Option<Listed>) -> Result<()> {
         match sighting.what {
             What::There => {}
             What::Bad(fault) => {
@@ -299,8 +277,7 @@ impl<'a> Merge<'a> {
         self.report.count(&sighting.entry.scope, |counts| counts.scanned += 1);
         let stamp = self.line.shape.stamp(&sighting.entry);
         let peeked = known.as_ref().map(peek).transpose()?;
-        let key = peeked.as_ref().and_then(|peeked| peeked.key.as_deref());
-        let seen = self.at(&sighting.identity, key, known.is_some()).await?;
+        let seen = self.at(&sighting.identity, peeked.as_ref()).await?;
         let known_as = peeked.as_ref().zip(known.as_ref()).map(|(peeked, known)| Known {
             stamp: known.fingerprint.unwrap_or(Fingerprint([0; 32])),
             body: &peeked.body,
@@ -386,7 +363,7 @@ impl<'a> Merge<'a> {
             return Ok(());
         }
         let peeked = peek(&known)?;
-        let seen = self.at(&identity, peeked.key.as_deref(), true).await?;
+        let seen = self.at(&identity, Some(&peeked)).await?;
         if let Some(scope) = self.found.scopes.unchanged(&peeked.scope) {
             if self.is_amiss(&known, &peeked, &identity, &seen) {
                 self.found.stale.insert(scope.to_owned());
@@ -420,7 +397,7 @@ impl<'a> Merge<'a> {
     async fn push_gone(&mut self, known: Listed) -> Result<()> {
         let identity = keys::below(&keys::bases(&self.line.name), &known.key).to_owned();
         let peeked = peek(&known)?;
-        let seen = self.at(&identity, peeked.key.as_deref(), true).await?;
+        let seen = self.at(&identity, Some(&peeked)).await?;
         self.push_unseen(&known, &peeked, identity, seen, true)
     }
 
@@ -467,24 +444,4 @@ impl<'a> Merge<'a> {
 
 fn left_so(identity: &str, class: &str) -> String {
     format!("{identity} was {class} in the store and left so, as `drift` says")
-}
-
-async fn by_key(line: &Pipeline) -> Result<HashMap<String, Version>> {
-    let mut lines = Lines::of(line.store.clone(), "", Ls::Keys);
-    let mut keys = HashMap::new();
-    while let Some(listed) = lines.pop().await? {
-        keys.insert(listed.key, listed.version);
-    }
-    Ok(keys)
-}
-
-fn kept(known: &Listed) -> Result<Kept> {
-    let value = known.value.as_deref().unwrap_or_default();
-    let json = std::str::from_utf8(value).map_err(|error| {
-        Error::new(crate::error::Kind::Corrupt, format!("the state record {} cannot be read", known.key))
-            .caused_by(error)
-    })?;
-    // A record that cannot be decoded is found here, before anything is planned on it.
-    decode::<crate::state::Base>(&known.key, value)?;
-    Ok(Kept::new(known.fingerprint.unwrap_or(Fingerprint([0; 32])), json.to_owned()))
 }

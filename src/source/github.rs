@@ -311,6 +311,10 @@ impl Source for GitHub {
         Versions::Content
     }
 
+    fn skips_unchanged(&self) -> bool {
+        true
+    }
+
     async fn list(&self, cursors: &Cursors, out: &mut Sink) -> Result<()> {
         let (commit, tree) = self.head().await?;
         if cursors.get("") == Some(&commit) {

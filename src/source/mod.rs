@@ -44,6 +44,23 @@ pub enum Event {
     Note(String),
 }
 
+/// What became of an entry since a cursor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum News {
+    Came(Entry),
+    Changed(Entry),
+    Went(Entry),
+}
+
+/// Everything that happened in a source of one scope since its cursor: what is not mentioned is as it was then.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Since {
+    pub scope: Scope,
+    /// Where the scope stands now.
+    pub cursor: String,
+    pub news: Vec<News>,
+}
+
 /// Whether a version tells the content, or only hints that it may have changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Versions {
@@ -75,6 +92,17 @@ pub trait Source: Send + Sync {
 
     /// Send every event. An error means the source as a whole could not be read: the run fails, nothing is absent.
     async fn list(&self, cursors: &Cursors, out: &mut Sink) -> Result<()>;
+
+    /// Whether a listing may leave out what did not change since the cursors.
+    fn skips_unchanged(&self) -> bool {
+        false
+    }
+
+    /// What happened since the cursors, for sources that know without listing; `None` = a listing must tell. Errors are
+    /// those of `list`.
+    async fn since(&self, _cursors: &Cursors) -> Result<Option<Since>> {
+        Ok(None)
+    }
 
     /// The body of an entry. Called only for what changed, several at a time.
     async fn open(&self, entry: &Entry) -> Result<Body>;

@@ -70,8 +70,8 @@ impl Store for Watched {
         self.counted(self.inner.survey(query).await)
     }
 
-    async fn sum(&self) -> Result<Option<Sum>> {
-        self.counted(self.inner.sum().await)
+    async fn sum(&self, prefix: &str) -> Result<Option<Sum>> {
+        self.counted(self.inner.sum(prefix).await)
     }
 
     async fn write(&self, items: Vec<Item>, mode: Mode) -> Result<Vec<Result<Outcome>>> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::{Semaphore, watch};
 
-use super::{Caps, Item, Mode, Outcome, Page, Query, SharedStore, Store, Stored};
+use super::{Caps, Item, Mode, Outcome, Page, Query, SharedStore, Store, Stored, Sum};
 use crate::clock::SharedClock;
 use crate::error::{Error, Kind, Result};
 
@@ -215,6 +215,10 @@ impl Store for Faulty {
 
     async fn survey(&self, query: Query<'_>) -> Result<Page> {
         self.run(Verb::List, self.inner.survey(query)).await
+    }
+
+    async fn sum(&self, prefix: &str) -> Result<Option<Sum>> {
+        self.run(Verb::List, self.inner.sum(prefix)).await
     }
 
     async fn write(&self, items: Vec<Item>, mode: Mode) -> Result<Vec<Result<Outcome>>> {

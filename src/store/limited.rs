@@ -204,6 +204,8 @@ impl Store for Limited {
             bulk_max: inner.bulk_max.min(self.profile.bulk_items_max),
             key_max: inner.key_max.min(self.profile.key_max),
             value_max: inner.value_max.min(self.profile.value_max),
+            // What is limited is asked for no more than it must be.
+            sums: false,
             ..inner
         }
     }

@@ -214,8 +214,9 @@ pub trait Store: Send + Sync {
         self.list(Query { what: What::Values, ..query }).await
     }
 
-    /// All keys and their versions, as a listing would give them, summed up; `None` = only a listing can tell.
-    async fn sum(&self) -> Result<Option<Sum>> {
+    /// All keys below a prefix with their versions, as a listing would give them, summed up; `None` = only a listing
+    /// can tell.
+    async fn sum(&self, _prefix: &str) -> Result<Option<Sum>> {
         Ok(None)
     }
 

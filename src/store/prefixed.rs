@@ -46,7 +46,8 @@ impl Store for Prefixed {
 
     fn caps(&self) -> Caps {
         let inner = self.inner.caps();
-        Caps { key_max: inner.key_max.saturating_sub(self.prefix.len()), ..inner }
+        // A sum is over whole keys, and we know only their ends.
+        Caps { key_max: inner.key_max.saturating_sub(self.prefix.len()), sums: false, ..inner }
     }
 
     async fn get(&self, keys: &[&str]) -> Result<Vec<Option<Stored>>> {

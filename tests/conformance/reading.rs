@@ -1,7 +1,7 @@
 //! What a store promises to whoever reads.
 
 use bytes::Bytes;
-use trueup::store::{Item, Mode, PAGE, Query, Store, StoreExt, What};
+use trueup::store::{Item, Mode, PAGE, Query, Store, StoreExt, Sum, What};
 
 use super::stores::{applied, clear, held, key, keys_below, one, page, print, put, settled};
 
@@ -79,6 +79,26 @@ pub async fn a_prefix_lists_what_starts_with_it_and_nothing_else(store: &dyn Sto
     assert_eq!(below("edge/%").await, Vec::<String>::new(), "% is a character, not a wildcard");
     assert_eq!(below("edge/c").await, Vec::<String>::new());
     assert_eq!(below("edg").await.len(), 7, "a prefix may end anywhere");
+}
+
+/// Where sums are promised they are over exactly what a listing shows.
+pub async fn a_sum_is_that_of_a_listing(store: &dyn Store) {
+    for name in ["sum/a", "sum/b", "sum/b\u{10FFFF}", "sum0"] {
+        put(store, &key(name), name).await;
+    }
+    put(store, &key("sum/b"), "another version").await;
+    applied(store, Item::delete(key("sum/a"))).await;
+    for prefix in ["sum/", "sum/b\u{10FFFF}", "sum", "nothing"] {
+        let Some(sum) = store.sum(&key(prefix)).await.unwrap() else {
+            assert!(!store.caps().sums, "promised, and not given");
+            return;
+        };
+        let mut listed = Sum::default();
+        for line in store.list_all(&key(prefix), What::Keys).await.unwrap() {
+            listed.add(&line.key, &line.version.0);
+        }
+        assert_eq!(sum, listed, "{prefix}");
+    }
 }
 
 pub async fn pages_join_without_gap_or_overlap(store: &dyn Store) {

@@ -21,6 +21,7 @@ pub async fn conforms(store: &dyn Store) {
     reading::answers_come_in_the_order_of_the_keys(store).await;
     reading::a_listing_is_in_byte_order(store).await;
     reading::a_prefix_lists_what_starts_with_it_and_nothing_else(store).await;
+    reading::a_sum_is_that_of_a_listing(store).await;
     reading::pages_join_without_gap_or_overlap(store).await;
     reading::values_of_any_size_come_back_as_they_were(store).await;
     reading::fingerprints_come_back_where_promised(store).await;

@@ -114,8 +114,8 @@ impl Store for Counted {
         Ok(page)
     }
 
-    async fn sum(&self) -> Result<Option<Sum>> {
-        self.failing(self.inner.sum().await)
+    async fn sum(&self, prefix: &str) -> Result<Option<Sum>> {
+        self.failing(self.inner.sum(prefix).await)
     }
 
     async fn write(&self, items: Vec<Item>, mode: Mode) -> Result<Vec<Result<Outcome>>> {

@@ -4,10 +4,10 @@
 //! credential helpers) is a source. A path on this machine is read where it is; anything else is fetched, one commit
 //! deep, into a bare repository kept beside the state. Reading (`plan`) leaves that cache as it is.
 //!
-//! The whole tree of one commit is one scope: it is listed to its end or not at all. Symbolic links and submodules are
-//! not files and are left out.
+//! The whole tree of one commit is one scope: it is listed to its end or not at all. Whoever knows what an earlier
+//! commit held is told the difference alone. Symbolic links and submodules are not files and are left out.
 
-use std::io::BufRead;
+use std::io::BufRead as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -15,7 +15,7 @@ use std::sync::{Mutex, PoisonError};
 use async_trait::async_trait;
 
 use super::globs::Globs;
-use super::{Cursors, Event, Sink, Source, Versions};
+use super::{Cursors, Event, News, Since, Sink, Source, Versions};
 use crate::clock::SharedClock;
 use crate::error::{Context, Error, Kind, Result, from_io};
 use crate::record::{Body, Entry, Scope};
@@ -29,7 +29,10 @@ mod tree;
 use blobs::Blobs;
 use cache::Cache;
 use program::Program;
-use tree::Line;
+use tree::{Difference, Line};
+
+/// Of a commit that changes more than this the tree is listed: what is told at once is in memory at once.
+const NEWS_MAX: usize = 10_000;
 
 /// Where a repository is and which part of it is wanted.
 pub struct Repository {
@@ -164,6 +167,24 @@ impl Git {
         .unwrap_or_else(|error| Err(Error::bug("a reading thread ended early").caused_by(error)))
     }
 
+    /// What differs between two commits; `None` = too much, or something a listing must explain.
+    async fn compare(&self, program: &Program, from: &str, to: &str) -> Result<Option<Vec<News>>> {
+        let (mut child, globs) = (program.compare(from, to)?, self.globs.clone());
+        let Some(stdout) = child.stdout.take() else { return Err(Error::bug("git diff-tree has no output")) };
+        let comparing = tokio::task::spawn_blocking(move || {
+            let news = read_news(std::io::BufReader::new(stdout), &globs);
+            if matches!(news, Ok(Some(_))) {
+                program::ended(child, "git diff-tree")?;
+            } else {
+                program::abandon(child);
+            }
+            news
+        });
+        comparing
+            .await
+            .unwrap_or_else(|error| Err(Error::bug("a reading thread ended early").caused_by(error)))
+    }
+
     fn blobs(&self) -> Result<Blobs> {
         let blobs = self.blobs.lock().unwrap_or_else(PoisonError::into_inner);
         blobs.clone().ok_or_else(|| Error::bug("a blob was asked for before the tree was listed"))
@@ -172,6 +193,29 @@ impl Git {
     fn serve_from(&self, program: &Program) {
         *self.blobs.lock().unwrap_or_else(PoisonError::into_inner) = Some(Blobs::new(program.clone()));
     }
+}
+
+fn read_news(lines: impl std::io::BufRead, globs: &Globs) -> Result<Option<Vec<News>>> {
+    let scope: Scope = "".into();
+    let mut news = Vec::new();
+    let mut lines = lines.split(0);
+    let mut next = || lines.next().transpose().map_err(|error| from_io(error, "comparing two commits"));
+    while let Some(head) = next()? {
+        let path = next()?.unwrap_or_default();
+        news.push(match tree::difference(&head, &path)? {
+            Difference::Unnamed => return Ok(None),
+            Difference::Came { path, sha } if globs.wants(&path) => News::Came(Entry::new(path, &scope, sha)),
+            Difference::Changed { path, sha } if globs.wants(&path) => {
+                News::Changed(Entry::new(path, &scope, sha))
+            }
+            Difference::Went { path } if globs.wants(&path) => News::Went(Entry::new(path, &scope, "")),
+            _ => continue,
+        });
+        if news.len() > NEWS_MAX {
+            return Ok(None);
+        }
+    }
+    Ok(Some(news))
 }
 
 /// A path that is not UTF-8 cannot be a key; it is there, and must not be taken for absent.
@@ -193,6 +237,23 @@ impl Source for Git {
 
     fn versions(&self) -> Versions {
         Versions::Content
+    }
+
+    fn skips_unchanged(&self) -> bool {
+        true
+    }
+
+    async fn since(&self, cursors: &Cursors) -> Result<Option<Since>> {
+        let Some(before) = cursors.get("") else { return Ok(None) };
+        let (program, commit) = self.head().await.context(|| self.name.clone())?;
+        self.serve_from(&program);
+        let news = if *before == commit {
+            Some(Vec::new())
+        } else {
+            // The earlier commit may be gone for good: history was rewritten, or the cache was tidied.
+            self.compare(&program, before, &commit).await.unwrap_or(None)
+        };
+        Ok(news.map(|news| Since { scope: "".into(), cursor: commit, news }))
     }
 
     async fn list(&self, cursors: &Cursors, out: &mut Sink) -> Result<()> {

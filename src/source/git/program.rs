@@ -141,6 +141,13 @@ impl Program {
         self.command(&["ls-tree", "-r", "-z", "--full-tree", commit]).spawn().map_err(not_started)
     }
 
+    /// What differs between the trees of two commits; as [`Program::list`].
+    pub fn compare(&self, from: &str, to: &str) -> Result<Child> {
+        self.command(&["diff-tree", "-r", "-z", "--raw", "--no-abbrev", "--no-renames", from, to])
+            .spawn()
+            .map_err(not_started)
+    }
+
     /// A process that answers a blob's name with its bytes, for as long as its input is open.
     pub fn blobs(&self) -> Result<Child> {
         let mut command = self.command(&["cat-file", "--batch"]);
@@ -153,6 +160,12 @@ impl Program {
 pub fn ended(child: Child, what: &str) -> Result<()> {
     let done = child.wait_with_output().map_err(|error| from_io(error, what))?;
     if done.status.success() { Ok(()) } else { Err(judge(&done.stderr)) }
+}
+
+/// A child whose output nobody wants to its end.
+pub fn abandon(mut child: Child) {
+    drop(child.kill());
+    drop(child.wait());
 }
 
 async fn finish(command: Command, limit: Duration) -> Result<Vec<u8>> {

@@ -1,4 +1,4 @@
-//! What `git ls-tree -r -z` prints, one entry at a time. Pure.
+//! What `git ls-tree -r -z` and `git diff-tree -r -z` print, one entry at a time. Pure.
 
 use crate::error::{Error, Kind, Result};
 
@@ -36,6 +36,51 @@ pub fn line(bytes: &[u8]) -> Result<Line> {
     })
 }
 
+/// What became of a path between two commits.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Difference {
+    Came {
+        path: String,
+        sha: String,
+    },
+    Changed {
+        path: String,
+        sha: String,
+    },
+    Went {
+        path: String,
+    },
+    /// A file whose path is not UTF-8.
+    Unnamed,
+    /// It was not a file, and is none.
+    Other,
+}
+
+/// `:MODE MODE SHA SHA STATUS`, and the path by itself. A mode is enough to tell what is a file, before and now.
+pub fn difference(head: &[u8], path: &[u8]) -> Result<Difference> {
+    let odd = || {
+        let shown = String::from_utf8_lossy(head);
+        Error::new(Kind::Corrupt, format!("git diff-tree printed a line that cannot be read: {shown}"))
+    };
+    let text = std::str::from_utf8(head).map_err(|_| odd())?;
+    let words: Vec<&str> = text.strip_prefix(':').ok_or_else(odd)?.split(' ').collect();
+    let ([before, now, _, sha, _], false) = (words.as_slice(), path.is_empty()) else { return Err(odd()) };
+    let (was, is) = (before.starts_with(FILES), now.starts_with(FILES));
+    if !was && !is {
+        return Ok(Difference::Other);
+    }
+    let Ok(path) = std::str::from_utf8(path) else { return Ok(Difference::Unnamed) };
+    let (path, sha) = (path.to_owned(), (*sha).to_owned());
+    Ok(match (was, is) {
+        (false, _) => Difference::Came { path, sha },
+        (true, true) => Difference::Changed { path, sha },
+        (true, false) => Difference::Went { path },
+    })
+}
+
+/// How the modes of plain files begin, executable or not.
+const FILES: &str = "100";
+
 /// The mode git gives a symbolic link; its blob is the path it leads to, not a document.
 pub const LINK: &str = "120000";
 
@@ -59,5 +104,28 @@ mod tests {
         for broken in ["", "100644 blob", "100644 blob 00 x", "100644 blob 00 4\tx"] {
             assert_eq!(line(broken.as_bytes()).unwrap_err().kind(), Kind::Corrupt, "{broken}");
         }
+    }
+
+    #[test]
+    fn a_difference_is_told_by_what_was_a_file_and_what_is_one() {
+        let (none, sha) = ("0".repeat(40), "a".repeat(40));
+        let (path, of) = ("a/학칙.md".to_owned(), sha.clone());
+        for (before, now, expected) in [
+            ("000000", "100644", Difference::Came { path: path.clone(), sha: of.clone() }),
+            ("120000", "100755", Difference::Came { path: path.clone(), sha: of.clone() }),
+            ("100644", "100755", Difference::Changed { path: path.clone(), sha: of }),
+            ("100644", "000000", Difference::Went { path: path.clone() }),
+            ("100644", "160000", Difference::Went { path: path.clone() }),
+            ("000000", "120000", Difference::Other),
+        ] {
+            let head = format!(":{before} {now} {none} {sha} X");
+            assert_eq!(difference(head.as_bytes(), path.as_bytes()).unwrap(), expected, "{head}");
+        }
+        let head = format!(":100644 100644 {sha} {sha} M");
+        assert_eq!(difference(head.as_bytes(), b"x\xff").unwrap(), Difference::Unnamed);
+        for broken in ["", "100644 100644 a b M", ":100644 100644 a b", ":100644 100644 a b M x"] {
+            assert_eq!(difference(broken.as_bytes(), b"p").unwrap_err().kind(), Kind::Corrupt, "{broken}");
+        }
+        assert!(difference(head.as_bytes(), b"").is_err(), "no path");
     }
 }

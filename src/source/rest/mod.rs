@@ -333,6 +333,10 @@ impl Source for Rest {
         self.api.spec.resources.iter().any(|resource| resource.parent.is_some())
     }
 
+    fn skips_unchanged(&self) -> bool {
+        true
+    }
+
     async fn list(&self, cursors: &Cursors, out: &mut Sink) -> Result<()> {
         self.api.notes.lock().unwrap_or_else(PoisonError::into_inner).clear();
         let mut rows: Vec<Vec<Option<Parent>>> = Vec::new();

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use rusqlite::Connection;
 
-use super::{Access, Caps, Item, Mode, Outcome, Page, Query, Store, Stored, check_atomic};
+use super::{Access, Caps, Item, Mode, Outcome, Page, Query, Store, Stored, Sum, check_atomic};
 use crate::error::{Context, Error, Kind, Result};
 
 mod backup;
@@ -37,7 +37,7 @@ pub(super) const CAPS: Caps = Caps {
     strong_read: true,
     cheap_list: true,
     keeps_fingerprint: true,
-    sums: false,
+    sums: true,
     // From here on a larger batch no longer saves much: the flush to disk is shared by enough rows.
     bulk_max: 1_000,
     // Room for any other store's key below a prefix of ours.
@@ -121,6 +121,12 @@ impl Store for Sqlite {
         let span = reader::Span::of(&query);
         let page = self.read(move |source| reader::list(source, &span)).await;
         page.context(|| format!("listing {}", self.name))
+    }
+
+    async fn sum(&self, prefix: &str) -> Result<Option<Sum>> {
+        let span = reader::Span::of(&Query::keys(prefix));
+        let sum = self.read(move |source| reader::sum(source, &span)).await;
+        sum.context(|| format!("summing up {}", self.name)).map(Some)
     }
 
     async fn write(&self, items: Vec<Item>, mode: Mode) -> Result<Vec<Result<Outcome>>> {

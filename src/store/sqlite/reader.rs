@@ -13,7 +13,7 @@ use super::fault::explain;
 use super::file::{self, Found};
 use crate::error::{Error, Kind, Result, from_io};
 use crate::record::{Fingerprint, Version};
-use crate::store::{Access, Listed, Page, Query, Stored, What, prefix_end};
+use crate::store::{Access, Listed, Page, Query, Stored, Sum, What, prefix_end};
 
 /// Reads at the same time: enough for a few workers; each costs a page cache.
 const READERS: usize = 4;
@@ -27,6 +27,8 @@ const LIST_KEYS: &str =
 const LIST_VALUES: &str = "SELECT kv.key, kv.version, kv.fingerprint, coalesce(kv.value, large.value)
                            FROM kv LEFT JOIN large ON large.id = kv.large
                            WHERE kv.key >= ?1 AND kv.key < ?2 ORDER BY kv.key LIMIT ?3";
+
+const SUM: &str = "SELECT key, version FROM kv WHERE key >= ?1 AND key < ?2";
 
 /// The connections that are free just now.
 pub(super) struct Readers {
@@ -187,6 +189,20 @@ pub(super) fn list(source: Option<&mut Connection>, span: &Span) -> Result<Page>
         items.push(listed);
     }
     Ok(Page { items, more: false })
+}
+
+pub(super) fn sum(source: Option<&mut Connection>, span: &Span) -> Result<Sum> {
+    let mut sum = Sum::default();
+    let Some(connection) = source else { return Ok(sum) };
+    let mut statement = connection.prepare_cached(SUM).map_err(explain)?;
+    let bounds = (Edge(Some(&span.from)), Edge(span.until.as_deref()));
+    let mut rows = statement.query(bounds).map_err(explain)?;
+    while let Some(row) = rows.next().map_err(explain)? {
+        let pair = row.get_ref(0).and_then(|key| Ok((key.as_str()?, version(row, 1)?)));
+        let (key, version) = pair.map_err(explain)?;
+        sum.add(key, &version.0);
+    }
+    Ok(sum)
 }
 
 fn line(row: &Row<'_>, what: What) -> rusqlite::Result<Listed> {

@@ -205,7 +205,10 @@ impl Store for Tables {
         Ok(page)
     }
 
-    async fn sum(&self) -> Result<Option<Sum>> {
+    async fn sum(&self, prefix: &str) -> Result<Option<Sum>> {
+        if !prefix.is_empty() {
+            return Ok(None);
+        }
         let sum = match &self.database {
             Open::Sqlite(database) => database.sum(self.tables.clone()).await,
             Open::Postgres(database) => database.sum(&self.tables).await,

@@ -11,5 +11,6 @@ mod picky;
 mod refused;
 mod repositories;
 mod rows;
+mod since;
 mod stores;
 mod told;

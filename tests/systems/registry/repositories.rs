@@ -10,7 +10,7 @@ use trueup::store::Access;
 use super::desk::{Desk, did};
 use crate::support::git_http;
 
-fn git(at: &Path, args: &[&str]) -> String {
+pub fn git(at: &Path, args: &[&str]) -> String {
     let done = Command::new("git")
         .arg("-C")
         .arg(at)
@@ -23,7 +23,7 @@ fn git(at: &Path, args: &[&str]) -> String {
 }
 
 /// A repository in the desk's folder, with a first commit on `main`.
-fn repository(desk: &Desk, count: usize) -> std::path::PathBuf {
+pub fn repository(desk: &Desk, count: usize) -> std::path::PathBuf {
     let at = desk.folder.path().join("repository");
     std::fs::create_dir_all(at.join("policies")).unwrap();
     git(&at, &["init", "--quiet", "--initial-branch=main"]);
@@ -36,7 +36,7 @@ fn repository(desk: &Desk, count: usize) -> std::path::PathBuf {
     at
 }
 
-fn commit(at: &Path, message: &str) -> String {
+pub fn commit(at: &Path, message: &str) -> String {
     git(at, &["add", "--all"]);
     git(at, &["commit", "--quiet", "--allow-empty", "-m", message]);
     git(at, &["rev-parse", "HEAD"])

@@ -184,17 +184,17 @@ async fn a_sum_is_that_of_the_listing(stage: Stage) {
         }
         sum
     };
-    assert_eq!(store.sum().await.unwrap(), Some(listed().await));
+    assert_eq!(store.sum("").await.unwrap(), Some(listed().await));
     let keys = ["a/1", "a/2", "a_b/1", "b/ü x", "b/%2F"];
     store.write(keys.map(|key| row(key, 1)).into(), Mode::Each).await.unwrap();
-    let whole = store.sum().await.unwrap().unwrap();
+    let whole = store.sum("").await.unwrap().unwrap();
     assert_eq!((whole, whole.count), (listed().await, 5));
     // Two entries that change places leave all numbers as they were.
     stage.query(
         "update sync_cache set internal_id = (select min(internal_id) + max(internal_id) from sync_cache
            where table_name = 'a') - internal_id where table_name = 'a'",
     );
-    let moved = store.sum().await.unwrap().unwrap();
+    let moved = store.sum("").await.unwrap().unwrap();
     assert_eq!((moved, moved.count), (listed().await, 5));
     assert_ne!(moved, whole);
     // A row of ours without its entry, an entry without its row, an entry of a table that is not ours.
@@ -202,6 +202,6 @@ async fn a_sum_is_that_of_the_listing(stage: Stage) {
     stage.query("delete from a_b");
     let entry = "'nowhere', '1', 'x', 1, 1, '2020-01-01T00:00:00.000Z'";
     stage.query(&format!("insert into sync_cache values({entry})"));
-    let less = store.sum().await.unwrap().unwrap();
+    let less = store.sum("").await.unwrap().unwrap();
     assert_eq!((less, less.count), (listed().await, 3));
 }
