@@ -10,7 +10,7 @@ use super::failing::Failure;
 use super::plan::{Reader, Steps};
 use super::prepare::{Prepare, Ready, Settled, Write};
 use super::settle::{self, Arrived};
-use super::write::{Written, copy, half_moved, write};
+use super::write::{Written, half_moved, write};
 use super::{Ask, Pipeline};
 use crate::error::{Error, Fault, Kind, Result};
 use crate::shape::Existing;
@@ -81,45 +81,71 @@ impl<'a, P: Prepare> Applier<'a, P> {
         if deletes.into_inner() { self.phase(steps.read()?, P::is_delete).await } else { Ok(()) }
     }
 
-    /// Three things at once: the store writes batch *k*, the state settles *k−1* and intends *k+1*, and *k+2* is
-    /// rendered.
+    /// Three things at once: the store writes batch *k*; the state settles *k−1* and intends *k+1*; *k+2* is rendered.
     async fn phase(
         &mut self,
         mut steps: Reader<'_, P::Step>,
         belongs: impl Fn(&P::Step) -> bool,
     ) -> Result<()> {
-        let mut settled: Vec<Item> = Vec::new();
         let mut current = self.prepare(&mut steps, &belongs).await?;
         if let Some(first) = &current {
             self.commit(self.intend(first)?).await?;
         }
         let mut next = self.prepare(&mut steps, &belongs).await?;
+        let mut behind: Option<(Batch, Written)> = None;
         while let Some(batch) = current {
-            let mut state_items = std::mem::take(&mut settled);
-            if let Some(next) = &next {
-                state_items.extend(self.intend(next)?);
-            }
-            let taken = self.take(&mut steps, &belongs)?;
-            let number = self.next_number;
-            let (written, committed, ready) = tokio::join!(
-                write(self.line, &batch.writes),
-                self.line.state.commit(state_items),
-                self.preparer.batch(number, taken.unwrap_or_default()),
-            );
-            let outcome = self.tally(&batch, written)?;
-            settled = outcome;
-            if let Err(error) = committed.and(ready.as_ref().map(drop).map_err(copy)) {
-                // Keep what is known before giving up: the store has this batch.
-                self.line.state.commit(settled).await?;
-                return Err(error);
-            }
-            if let Some(error) = self.stopped() {
-                self.line.state.commit(settled).await?;
-                return self.hand_back(next, error).await;
-            }
+            let line = self.line;
+            // The write is polled first, so that the store is at work while its neighbours are encoded.
+            let (written, ahead) = tokio::join!(write(line, &batch.writes), async {
+                self.beside(behind.take(), next.as_ref(), &mut steps, &belongs).await
+            });
+            self.ask.progress.advance(batch.writes.len() as u64);
+            let lost = written.given_up.is_some();
+            let ahead = match ahead {
+                Ok(ahead) if !lost && self.stopped().is_none() => ahead,
+                ended => {
+                    // Keep what is known before giving up: the store has this batch.
+                    let settled = self.tally(&batch, written)?;
+                    self.commit(settled).await?;
+                    ended?;
+                    let error = self.stopped().unwrap_or_else(|| Error::bug("a run stopped for no reason"));
+                    return self.hand_back(next, error).await;
+                }
+            };
+            behind = Some((batch, written));
             current = next;
-            next = self.accompanied(ready?).await?;
+            next = ahead;
         }
+        self.settle(behind).await
+    }
+
+    /// What is done while a batch is written: settle the one before it, announce the one after it, render one more.
+    async fn beside(
+        &mut self,
+        behind: Option<(Batch, Written)>,
+        next: Option<&Batch>,
+        steps: &mut Reader<'_, P::Step>,
+        belongs: impl Fn(&P::Step) -> bool,
+    ) -> Result<Option<Batch>> {
+        let mut items = match behind {
+            Some((batch, written)) => self.tally(&batch, written)?,
+            None => Vec::new(),
+        };
+        if let Some(next) = next {
+            items.extend(self.intend(next)?);
+        }
+        let taken = self.take(steps, belongs)?;
+        let (committed, ready) = tokio::join!(
+            self.line.state.commit(items),
+            self.preparer.batch(self.next_number, taken.unwrap_or_default()),
+        );
+        committed?;
+        self.accompanied(ready?).await
+    }
+
+    async fn settle(&mut self, behind: Option<(Batch, Written)>) -> Result<()> {
+        let Some((batch, written)) = behind else { return Ok(()) };
+        let settled = self.tally(&batch, written)?;
         self.commit(settled).await
     }
 
@@ -195,7 +221,8 @@ impl<'a, P: Prepare> Applier<'a, P> {
         if ready.is_empty() {
             return Ok(None);
         }
-        let mut batch = Batch { number: self.next_number, writes: Vec::new(), aside: Vec::new() };
+        let writes = Vec::with_capacity(ready.len());
+        let mut batch = Batch { number: self.next_number, writes, aside: Vec::new() };
         self.next_number += 1;
         for one in ready {
             match one {
@@ -309,7 +336,6 @@ impl<'a, P: Prepare> Applier<'a, P> {
             self.report.cause = Some(error.kind());
         }
         self.applied.journal_bytes += batch.writes.iter().map(settle::weight).sum::<u64>();
-        self.ask.progress.advance(batch.writes.len() as u64);
         self.applied.moved = self.applied.moved.and(&arrived.moved);
         arrived.items()
     }

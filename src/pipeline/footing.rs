@@ -17,7 +17,7 @@ use crate::store::{Item, Sum};
 
 /// Whether a pipeline can have one, and would use it: its store sums up the keys of its baseline, and its source tells
 /// what did not change.
-fn is_possible(line: &Pipeline) -> bool {
+pub fn is_possible(line: &Pipeline) -> bool {
     line.source.skips_unchanged() && line.store.caps().sums && line.shape.key_prefix().is_some()
 }
 

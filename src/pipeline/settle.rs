@@ -18,8 +18,9 @@ pub struct Arrived<'a> {
     items: Vec<Item>,
     exceptions: Exceptions,
     unknown: Vec<u32>,
-    /// What becomes of the baseline's keys and versions.
+    /// What becomes of the baseline's keys and versions, where that is of use.
     pub moved: Sum,
+    sums: bool,
 }
 
 impl<'a> Arrived<'a> {
@@ -32,11 +33,12 @@ impl<'a> Arrived<'a> {
             exceptions: Vec::new(),
             unknown: Vec::new(),
             moved: Sum::default(),
+            sums: super::footing::is_possible(line),
         }
     }
 
     pub fn landed(&mut self, write: &Write, version: Option<Version>) -> Result<()> {
-        if self.line.store.caps().sums {
+        if self.sums {
             self.sum_up(&write.intent, version.as_ref());
         }
         self.items.extend(landed(self.line, &write.intent, version, write.pointer.clone())?);

@@ -17,10 +17,28 @@ const ROUND: i64 = 1_000;
 /// Watchers at once. For each round the server reads all revisions from the oldest watcher to the newest there is, and
 /// holds each against every watcher: few rounds are better, but one that takes seconds leaves the writer idle.
 const WIDTH_MAX: usize = 64;
+/// A single watcher would need several rounds.
+const FAR_BEHIND: i64 = 4 * ROUND;
 /// What all segments together may hold.
 const BUFFER_BYTES: usize = 16 << 20;
 /// A batch is handed on when it has this many bytes; it ends with a whole revision.
 const BATCH_BYTES: usize = 1 << 20;
+
+/// A glance at the server before the watch begins.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Sample {
+    /// Its newest revision.
+    pub newest: i64,
+    /// What an event takes, by the keys that were looked at.
+    pub bytes: usize,
+}
+
+impl Sample {
+    pub fn of(newest: i64, pairs: &[KeyValue]) -> Self {
+        let bytes: usize = pairs.iter().map(bytes_of_pair).sum();
+        Sample { newest, bytes: bytes / pairs.len().max(1) }
+    }
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Command {
@@ -59,12 +77,18 @@ pub(super) struct Stagger {
 }
 
 impl Stagger {
-    /// Begin with one plain watch.
-    pub fn new(start: i64) -> (Self, Command) {
-        let mut stagger =
-            Stagger { segments: VecDeque::new(), next_id: 1, length: None, width: 1, target: start };
-        let first = stagger.open(start);
-        (stagger, first)
+    /// Begin with one plain watch, or, far behind, with many at once. Of keys as large as the `sample` shows a round is
+    /// expected to be of use as a whole; the first full one tells better.
+    pub fn new(start: i64, sample: Sample) -> (Self, Vec<Command>) {
+        let target = start.max(sample.newest);
+        let mut stagger = Stagger { segments: VecDeque::new(), next_id: 1, length: None, width: 1, target };
+        if is_far_behind(start, target) {
+            stagger.length = Some(ROUND);
+            stagger.width = width_for(sample.bytes * usize::try_from(ROUND).unwrap_or(0));
+        }
+        let mut step = Step { commands: vec![stagger.open(start)], ..Step::default() };
+        stagger.widen(&mut step);
+        (stagger, step.commands)
     }
 
     fn open(&mut self, start: i64) -> Command {
@@ -128,7 +152,7 @@ impl Stagger {
         let (Some(first), true) = (events.first().map(revision_of), rounds >= FULL_ROUND) else { return };
         self.length = Some((last - first + 1).max(ROUND));
         let bytes: usize = events.iter().map(bytes_of).sum();
-        self.width = (BUFFER_BYTES / bytes.max(1)).clamp(1, WIDTH_MAX);
+        self.width = width_for(bytes);
     }
 
     fn hand_on(&mut self, step: &mut Step) {
@@ -205,15 +229,27 @@ impl Segment {
     }
 }
 
+pub(super) fn is_far_behind(start: i64, newest: i64) -> bool {
+    newest - start > FAR_BEHIND
+}
+
+/// As many rounds of this size as may wait at once.
+fn width_for(round_bytes: usize) -> usize {
+    (BUFFER_BYTES / round_bytes.max(1)).clamp(1, WIDTH_MAX)
+}
+
 fn revision_of(event: &Event) -> i64 {
     event.kv.as_ref().map_or(0, |pair| pair.mod_revision)
 }
 
 fn bytes_of(event: &Event) -> usize {
+    event.kv.as_ref().map_or(0, bytes_of_pair)
+}
+
+fn bytes_of_pair(pair: &KeyValue) -> usize {
     /// What a row has besides, as it is held.
     const OVERHEAD: usize = 48;
-    let of = |pair: &KeyValue| pair.key.len() + pair.value.len();
-    event.kv.as_ref().map_or(0, of) + OVERHEAD
+    pair.key.len() + pair.value.len() + OVERHEAD
 }
 
 #[cfg(test)]
@@ -271,9 +307,10 @@ mod tests {
 
     fn read_all(revisions: Vec<i64>, seed: u64) -> (Vec<i64>, usize) {
         let newest = *revisions.last().unwrap();
-        let (mut stagger, first) = Stagger::new(1);
+        let sample = if seed % 2 == 0 { Sample { newest, bytes: 100 } } else { Sample::default() };
+        let (mut stagger, first) = Stagger::new(1, sample);
         let mut server = Server { revisions, watchers: Vec::new(), seed };
-        server.obey(vec![first]);
+        server.obey(first);
         let (mut got, mut widest) = (Vec::new(), 0);
         while let Some((id, events)) = server.round() {
             let step = stagger.receive(id, events, false, newest);
@@ -303,8 +340,19 @@ mod tests {
     }
 
     #[test]
+    fn whoever_is_far_behind_begins_with_as_many_watchers_as_memory_allows() {
+        let watchers = |newest, bytes| Stagger::new(1, Sample { newest, bytes }).1.len();
+        assert_eq!(watchers(4_000, 100), 1, "a few rounds");
+        assert_eq!(watchers(200_000, 100), WIDTH_MAX);
+        assert_eq!(watchers(200_000, 1 << 20), 1, "values of a megabyte");
+        assert!(watchers(10_000, 100) <= 10, "no more than there is to read");
+        let empty = Sample::of(200_000, &[]);
+        assert_eq!(Stagger::new(1, empty).1.len(), WIDTH_MAX, "nothing there, so nothing large");
+    }
+
+    #[test]
     fn a_trickle_needs_one_watcher() {
-        let (mut stagger, _) = Stagger::new(5);
+        let (mut stagger, _) = Stagger::new(5, Sample::default());
         for revision in 5..50 {
             let step = stagger.receive(1, vec![event(revision)], false, revision);
             assert_eq!((rows_of(&step), step.commands.len()), (1, 0));
@@ -314,14 +362,14 @@ mod tests {
 
     #[test]
     fn a_fragment_waits_for_its_rest() {
-        let (mut stagger, _) = Stagger::new(1);
+        let (mut stagger, _) = Stagger::new(1, Sample::default());
         assert!(stagger.receive(1, vec![event(1)], true, 1).batches.is_empty());
         assert_eq!(rows_of(&stagger.receive(1, vec![event(1)], false, 1)), 2);
     }
 
     #[test]
     fn progress_counts_only_when_nothing_else_is_open() {
-        let (mut stagger, _) = Stagger::new(1);
+        let (mut stagger, _) = Stagger::new(1, Sample::default());
         assert_eq!(stagger.progress(1, 40), Some(40));
         assert_eq!(stagger.progress(1, 30), None, "older than what is known");
         assert_eq!(stagger.progress(9, 50), None, "another watcher");

@@ -6,12 +6,12 @@
 use tokio::sync::mpsc;
 
 use super::apply::Batch;
-use super::stagger::{Command, Stagger, Step};
+use super::stagger::{self, Command, Sample, Stagger, Step};
 use crate::error::{Error, Kind, Result};
 use crate::etcd::watch_request::RequestUnion;
 use crate::etcd::{
-    Client, WatchCancelRequest, WatchCreateRequest, WatchRequest, WatchResponse, WatchStream, range_end,
-    revision_of,
+    Client, RangeRequest, WatchCancelRequest, WatchCreateRequest, WatchRequest, WatchResponse, WatchStream,
+    fault, range_end, request, revision_of,
 };
 
 /// Batches between the watch and the writer: with the bytes of each (about a megabyte at most) this bounds what is in
@@ -25,8 +25,10 @@ pub(super) async fn read(
     from: i64,
     batches: mpsc::Sender<Batch>,
 ) -> Result<std::convert::Infallible> {
-    let (mut stagger, first) = Stagger::new(from);
-    let mut stream = etcd.watch(request_of(&prefix, first)).await?;
+    let sample = sample(&etcd, &prefix, from).await?;
+    let (mut stagger, mut first) = Stagger::new(from, sample);
+    let mut stream = etcd.watch(request_of(&prefix, first.remove(0))).await?;
+    send(&stream, &prefix, first).await?;
     let mut accepted = false;
     loop {
         let response = match stream.responses.message().await {
@@ -53,6 +55,24 @@ pub(super) async fn read(
         for batch in ready {
             hand_on(&batches, batch).await?;
         }
+    }
+}
+
+/// Keys looked at to guess how large all are.
+const SAMPLE: i64 = 100;
+
+/// How far behind we are and, if that is far, how large what comes will be.
+async fn sample(etcd: &Client, prefix: &str, from: i64) -> Result<Sample> {
+    let newest = revision_of(etcd.range(request::key(prefix.to_owned())).await?.header);
+    if !stagger::is_far_behind(from, newest) {
+        return Ok(Sample::default());
+    }
+    let (key, range_end) = (prefix.to_owned().into(), range_end(prefix.as_bytes()));
+    match etcd.range(RangeRequest { key, range_end, limit: SAMPLE, ..RangeRequest::default() }).await {
+        Ok(answer) => Ok(Sample::of(newest, &answer.kvs)),
+        // So large that one watcher is enough.
+        Err(error) if fault::is_answer_too_large(&error) => Ok(Sample::default()),
+        Err(error) => Err(error),
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 
 use super::{
-    Caps, Item, Listed, Mode, Op, Outcome, Page, Query, Store, Stored, What, check_atomic, check_limits,
+    Caps, Item, Listed, Mode, Op, Outcome, Page, Query, Store, Stored, Sum, What, check_atomic, check_limits,
     check_lone, judge, untouched,
 };
 use crate::error::Result;
@@ -144,6 +144,14 @@ impl Store for Memory {
 
     async fn list(&self, query: Query<'_>) -> Result<Page> {
         Ok(self.lock().page(&query))
+    }
+
+    async fn sum(&self, prefix: &str) -> Result<Option<Sum>> {
+        let mut sum = Sum::default();
+        let shelves = self.lock();
+        let below = shelves.held.range(prefix.to_owned()..).take_while(|(key, _)| key.starts_with(prefix));
+        below.for_each(|(key, stored)| sum.add(key, &stored.version.0));
+        Ok(Some(sum))
     }
 
     async fn write(&self, items: Vec<Item>, mode: Mode) -> Result<Vec<Result<Outcome>>> {

@@ -23,7 +23,7 @@ use crate::clock::SharedClock;
 use crate::config::{Auth, Part, RestSpec};
 use crate::error::{Error, Kind, Result};
 use crate::http::{self, Http};
-use crate::record::{Body, Entry, Scope};
+use crate::record::{Body, Entry, Fingerprint, Scope};
 use crate::retry::Patience;
 
 mod pages;
@@ -33,7 +33,7 @@ mod scope;
 
 use row::{Lent, Picker};
 use rows::{Rows, Told};
-use scope::{Item, Message, Parent, Which};
+use scope::{Item, Message, Parent, Verbatim, Which};
 
 /// An answer of hundreds of thousands of rows; more belongs on pages.
 const BODY_BYTES_MAX: usize = 256 << 20;
@@ -44,6 +44,8 @@ const PAGES_MAX: u64 = 100_000;
 const SCOPES_PER_REQUEST: usize = 8;
 /// Pages a scope reads ahead of its turn to be told.
 const PAGES_AHEAD: usize = 2;
+/// Answers that did not change are kept, in case others did, up to this.
+const UNREAD_BYTES_MAX: usize = 32 << 20;
 /// A retry waits no longer than this, whatever the server asks.
 const WAIT_MS_MAX: u64 = 60_000;
 const WAIT_MS_FIRST: u64 = 1_000;
@@ -64,6 +66,8 @@ struct Api {
     pickers: Vec<Picker>,
     /// By resource: the columns its children refer to.
     lent: Vec<Vec<String>>,
+    /// By resource: everything the config says about its rows.
+    forms: Vec<Fingerprint>,
     /// Warnings of this listing, and how often each was met.
     notes: Mutex<BTreeMap<String, u64>>,
 }
@@ -80,6 +84,7 @@ impl Rest {
             concurrency: concurrency.max(1),
             pickers,
             lent: lent(spec),
+            forms: forms(spec),
             notes: Mutex::default(),
             spec: spec.clone(),
         };
@@ -96,7 +101,9 @@ impl Rest {
         out: &mut Sink,
     ) -> Result<Vec<Option<Parent>>> {
         let (seen, children) = (HashSet::new(), Vec::new());
-        let mut telling = Telling { api: &self.api, resource, cursors, seen, children, nameless: false };
+        let nameless = false;
+        let same = Unread::default();
+        let mut telling = Telling { api: &self.api, resource, cursors, seen, children, nameless, same };
         let mut waiting = parents.into_iter();
         let mut open = VecDeque::new();
         // Scopes end with their set: nothing goes on asking after an error here.
@@ -141,6 +148,11 @@ fn lent(spec: &RestSpec) -> Vec<Vec<String>> {
     lent
 }
 
+fn forms(spec: &RestSpec) -> Vec<Fingerprint> {
+    let form = |resource| Fingerprint::of(format!("{resource:?} {:?}", spec.strip).as_bytes());
+    spec.resources.iter().map(form).collect()
+}
+
 fn headers(spec: &RestSpec) -> Result<HeaderMap> {
     let mut headers = HeaderMap::new();
     headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
@@ -174,16 +186,20 @@ impl Api {
         *self.notes.lock().unwrap_or_else(PoisonError::into_inner).entry(text).or_default() += 1;
     }
 
-    /// Another minor version is worth a word, another major one is another API.
-    fn check_version(&self, answer: &Value) -> Result<()> {
-        let Some(wanted) = &self.spec.version else { return Ok(()) };
+    fn has_children(&self, resource: usize) -> bool {
+        self.spec.resources.iter().any(|other| other.parent == Some(resource))
+    }
+
+    /// Another minor version is worth a word, another major one is another API. `true` = it is the one we know.
+    fn check_version(&self, answer: &Value) -> Result<bool> {
+        let Some(wanted) = &self.spec.version else { return Ok(true) };
         let found = match wanted.field.find(answer) {
             Some(Value::String(text)) => text.clone(),
             Some(Value::Number(number)) => number.to_string(),
-            _ => return Ok(()),
+            _ => return Ok(true),
         };
         if found == wanted.known {
-            return Ok(());
+            return Ok(true);
         }
         let major = |version: &str| version.split('.').next().unwrap_or_default().to_owned();
         if major(&found) != major(&wanted.known) {
@@ -193,7 +209,7 @@ impl Api {
         }
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
         notes.insert(format!("the API says {} {found}, the recipe knows {}", wanted.field, wanted.known), 1);
-        Ok(())
+        Ok(false)
     }
 }
 
@@ -206,6 +222,18 @@ struct Telling<'a> {
     children: Vec<Option<Parent>>,
     /// The scope has an item without a key: any known row might be it.
     nameless: bool,
+    /// Answers that are as they were.
+    same: Unread,
+}
+
+/// Answers nobody looked into. What their rows are called matters only when others of the resource changed: an id counts
+/// once.
+#[derive(Default)]
+struct Unread {
+    kept: Vec<Verbatim>,
+    bytes: usize,
+    /// They were looked into, and so is everything from now on.
+    over: bool,
 }
 
 impl Telling<'_> {
@@ -231,7 +259,11 @@ impl Telling<'_> {
         let mut rows = Rows::of(&api.spec.resources[self.resource].table.name, scope);
         let mut position = 0;
         loop {
-            match messages.recv().await {
+            let message = messages.recv().await;
+            if matches!(message, Some(Message::Page(_) | Message::Same(_))) {
+                self.look_into_same()?;
+            }
+            match message {
                 None => return Err(Error::bug(format!("reading {scope} broke off"))),
                 Some(Message::Page(items)) => {
                     for item in items {
@@ -241,15 +273,18 @@ impl Telling<'_> {
                     }
                 }
                 Some(Message::Same(rows)) => return self.same(scope, rows, out).await,
-                Some(Message::End(Ok(()))) if self.nameless => {
+                Some(Message::Verbatim(same)) => return self.verbatim(scope, same, out).await,
+                Some(Message::End(Ok(_))) if self.nameless => {
                     return rows.tell(Event::Window(scope.clone(), None), out).await;
                 }
-                Some(Message::End(Ok(()))) => {
+                Some(Message::End(Ok(mark))) => {
                     let digest = rows.digest();
-                    if rows.are_whole() && digest.is_some() && self.cursors.get(&**scope) == digest.as_ref() {
+                    let before = self.cursors.get(&**scope).map(|cursor| scope::rows_in(cursor));
+                    if rows.are_whole() && digest.is_some() && before == digest.as_deref() {
                         return out.send(Event::Unchanged(scope.clone())).await;
                     }
-                    return rows.tell(Event::Complete(scope.clone(), digest), out).await;
+                    let cursor = digest.map(|digest| scope::cursor(digest, mark));
+                    return rows.tell(Event::Complete(scope.clone(), cursor), out).await;
                 }
                 Some(Message::End(Err(error))) => {
                     return rows.tell(Event::Broken(scope.clone(), error), out).await;
@@ -267,6 +302,31 @@ impl Telling<'_> {
             }
         }
         out.send(Event::Unchanged(scope.clone())).await
+    }
+
+    /// A scope whose answer did not change.
+    async fn verbatim(&mut self, scope: &Scope, same: Verbatim, out: &mut Sink) -> Result<()> {
+        if self.same.bytes + same.body.len() > UNREAD_BYTES_MAX {
+            self.look_into_same()?;
+        }
+        if self.same.over {
+            let rows = scope::names(self.api, self.resource, &same)?;
+            return self.same(scope, rows, out).await;
+        }
+        self.same.bytes += same.body.len();
+        self.same.kept.push(same);
+        out.send(Event::Unchanged(scope.clone())).await
+    }
+
+    /// Others of the resource changed: whose ids they may not use is to be known.
+    fn look_into_same(&mut self) -> Result<()> {
+        self.same.over = true;
+        self.same.bytes = 0;
+        for same in std::mem::take(&mut self.same.kept) {
+            let names = scope::names(self.api, self.resource, &same)?;
+            self.seen.extend(names.into_iter().map(|(id, _)| id));
+        }
+        Ok(())
     }
 
     /// Each id counts once; one that was met before comes back.
@@ -379,7 +439,7 @@ impl Source for Rest {
         match messages.recv().await {
             Some(Message::Page(items)) => Ok(vec![format!("{table}: {} on the first page", items.len())]),
             Some(Message::End(Err(error))) => Err(error.while_(table.clone())),
-            Some(Message::Same(_) | Message::End(Ok(()))) | None => Ok(Vec::new()),
+            Some(Message::Same(_) | Message::Verbatim(_) | Message::End(Ok(_))) | None => Ok(Vec::new()),
         }
     }
 }

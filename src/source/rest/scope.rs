@@ -1,5 +1,8 @@
 //! One scope, page by page: a resource, or what a resource has for one row of its parent.
 //!
+//! An answer that is byte for byte what it was when its rows were last applied is not even parsed, unless children hang
+//! from its rows or it had something to be said about.
+//!
 //! An answer counts only when it is JSON, of a version we know, with the list where the recipe says. Anything else
 //! breaks the scope; it is never taken for an empty list.
 
@@ -7,6 +10,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use bytes::Bytes;
 use reqwest::header;
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -56,8 +60,16 @@ pub enum Message {
     Page(Vec<Item>),
     /// All rows of the scope are as they were; what they are called, and what they lend.
     Same(Vec<(String, Lent)>),
-    /// The last message of a scope.
-    End(Result<()>),
+    /// The answer itself is as it was. Nobody looked into it.
+    Verbatim(Verbatim),
+    /// The last message of a scope; with the mark of its answer, if that is all there is to it.
+    End(Result<Option<String>>),
+}
+
+/// An answer that is the same as when its rows were last applied.
+pub struct Verbatim {
+    parent: Option<Parent>,
+    pub body: Bytes,
 }
 
 /// A page as it came.
@@ -65,6 +77,35 @@ struct Page {
     items: Vec<Value>,
     rest: Value,
     link: Option<String>,
+    /// Nothing about it is worth a word.
+    quiet: bool,
+    /// `None` = there is more to know of this resource than whether it changed.
+    mark: Option<String>,
+}
+
+enum Read {
+    Page(Page),
+    Verbatim(Verbatim),
+}
+
+/// Part of every mark: changes when the same answer would become other rows.
+const FORM: &[u8] = b"an answer, 1";
+
+/// Where a scope was left off: what its rows came to and, behind a blank, the mark of the answer they came in.
+pub fn cursor(rows: String, mark: Option<String>) -> String {
+    match mark {
+        Some(mark) => format!("{rows} {mark}"),
+        None => rows,
+    }
+}
+
+/// What the rows came to.
+pub fn rows_in(cursor: &str) -> &str {
+    cursor.split(' ').next().unwrap_or_default()
+}
+
+fn mark_in(cursor: &str) -> Option<&str> {
+    cursor.split_once(' ').map(|(_, mark)| mark)
 }
 
 /// Read the scope and tell everything. Nobody listening any more ends it quietly.
@@ -73,10 +114,15 @@ pub async fn read(api: Arc<Api>, which: Which, stop: Arc<AtomicBool>, out: mpsc:
     let _ = out.send(Message::End(ended)).await;
 }
 
-async fn pages_of(api: &Api, which: &Which, stop: &AtomicBool, out: &mpsc::Sender<Message>) -> Result<()> {
-    let (resource, parent) = (which.resource, which.parent.as_ref());
-    let spec = &api.spec.resources[resource];
-    let base = address(api, &spec.path, parent)?;
+async fn pages_of(
+    api: &Api,
+    which: &Which,
+    stop: &AtomicBool,
+    out: &mpsc::Sender<Message>,
+) -> Result<Option<String>> {
+    let spec = &api.spec.resources[which.resource];
+    let base = address(api, &spec.path, which.parent.as_ref())?;
+    let mut mark = None;
     let starts: Vec<Url> = match &spec.each {
         Some((param, values)) => values.iter().map(|value| pages::with_param(&base, param, value)).collect(),
         None => vec![base],
@@ -92,7 +138,14 @@ async fn pages_of(api: &Api, which: &Which, stop: &AtomicBool, out: &mpsc::Sende
             if asked.len() as u64 > PAGES_MAX {
                 return Err(Error::new(Kind::Invalid, format!("the list has more than {PAGES_MAX} pages")));
             }
-            let page = ask(api, resource, &url, stop).await?;
+            let page = match ask(api, which, &url, stop).await? {
+                Read::Page(page) => page,
+                Read::Verbatim(same) => {
+                    // Nobody listening any more is no reason to complain.
+                    let _ = out.send(Message::Verbatim(same)).await;
+                    return Ok(None);
+                }
+            };
             let turned = Turned {
                 url: &url,
                 pages: asked.len() as u64,
@@ -102,13 +155,10 @@ async fn pages_of(api: &Api, which: &Which, stop: &AtomicBool, out: &mpsc::Sende
             };
             let next = pages::next(&spec.pagination, &turned)?;
             let whole = alone && asked.len() == 1 && next.is_none();
-            let same = if whole { unchanged(api, which, &page.items) } else { None };
-            let message = same.map_or_else(
-                || Message::Page(page.items.iter().map(|item| pick(api, resource, parent, item)).collect()),
-                Message::Same,
-            );
+            let (message, quiet) = told(api, which, &page, whole);
+            mark = page.mark.filter(|_| whole && quiet);
             if out.send(message).await.is_err() {
-                return Ok(());
+                return Ok(None);
             }
             match next {
                 Some(next) => url = next,
@@ -116,7 +166,21 @@ async fn pages_of(api: &Api, which: &Which, stop: &AtomicBool, out: &mpsc::Sende
             }
         }
     }
-    Ok(())
+    Ok(mark)
+}
+
+/// What a page says, and whether that is all: nothing about it needs to be said again.
+fn told(api: &Api, which: &Which, page: &Page, whole: bool) -> (Message, bool) {
+    if let Some(same) = whole.then(|| unchanged(api, which, &page.items)).flatten() {
+        return (Message::Same(same), false);
+    }
+    let mut quiet = page.quiet;
+    let pick = |item: &Value| {
+        let (item, said) = pick(api, which.resource, which.parent.as_ref(), item);
+        quiet &= !said;
+        item
+    };
+    (Message::Page(page.items.iter().map(pick).collect()), quiet)
 }
 
 /// The path with its places filled in.
@@ -144,7 +208,7 @@ fn address(api: &Api, path: &[Part], parent: Option<&Parent>) -> Result<Url> {
         .map_err(|error| Error::new(Kind::Config, "the path of a resource gives no URL").caused_by(error))
 }
 
-async fn ask(api: &Api, resource: usize, url: &Url, stop: &AtomicBool) -> Result<Page> {
+async fn ask(api: &Api, which: &Which, url: &Url, stop: &AtomicBool) -> Result<Read> {
     let _turn = api.turns.acquire().await.map_err(|_| Error::bug("a closed semaphore"))?;
     if stop.load(Ordering::SeqCst) {
         return Err(Error::new(Kind::Canceled, "stopped by request"));
@@ -154,30 +218,55 @@ async fn ask(api: &Api, resource: usize, url: &Url, stop: &AtomicBool) -> Result
     }
     let mut ask = Ask::get(url.clone(), api.spec.timeout, BODY_BYTES_MAX).patience(api.patience());
     ask.headers = api.headers.clone();
-    api.http.read(&ask, |answer| page(api, resource, &answer)).await
+    api.http.read(&ask, |answer| judge(api, which, &answer)).await
 }
 
 /// Judge an answer. What may be better next time is `Unavailable`, and asked for again.
-fn page(api: &Api, resource: usize, answer: &Answer) -> Result<Page> {
+fn judge(api: &Api, which: &Which, answer: &Answer) -> Result<Read> {
     let kind = answer.header(header::CONTENT_TYPE).unwrap_or_default();
     let media = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     if !media.is_empty() && !media.ends_with("/json") && !media.ends_with("+json") {
         let message = format!("the answer ({}) is {media}, not JSON", answer.status);
         return Err(Error::new(Kind::Unavailable, message));
     }
-    let mut rest: Value = serde_json::from_slice(&answer.body).map_err(|error| {
+    let link = answer.headers.get_all(header::LINK).iter().filter_map(|link| link.to_str().ok());
+    let link: Vec<&str> = link.collect();
+    let link = (!link.is_empty()).then(|| link.join(", "));
+    // What children hang from must be read anyway.
+    let childless = !api.has_children(which.resource);
+    let mark = childless.then(|| mark(api, which, link.as_deref(), &answer.body)).transpose()?;
+    if mark.is_some() && mark.as_deref() == which.cursor.as_deref().and_then(mark_in) {
+        return Ok(Read::Verbatim(Verbatim { parent: which.parent.clone(), body: answer.body.clone() }));
+    }
+    page(api, which.resource, &answer.body).map(|page| Read::Page(Page { link, mark, ..page }))
+}
+
+/// The answer as one hash, with everything else its rows depend on.
+fn mark(api: &Api, which: &Which, link: Option<&str>, body: &[u8]) -> Result<String> {
+    let lent = which.parent.as_ref().map(|parent| serde_json::to_vec(&parent.lent)).transpose();
+    let lent = lent.map_err(|error| Error::bug("a row that is no JSON").caused_by(error))?;
+    let parts: [&[u8]; 5] = [
+        FORM,
+        &api.forms[which.resource].0,
+        lent.as_deref().unwrap_or_default(),
+        link.unwrap_or_default().as_bytes(),
+        body,
+    ];
+    Ok(Fingerprint::of_parts(&parts).to_string())
+}
+
+fn page(api: &Api, resource: usize, body: &[u8]) -> Result<Page> {
+    let mut rest: Value = serde_json::from_slice(body).map_err(|error| {
         let kind = if error.is_eof() { Kind::Unavailable } else { Kind::Invalid };
         Error::new(kind, format!("the answer is not whole JSON: {error}"))
     })?;
-    api.check_version(&rest)?;
+    let quiet = api.check_version(&rest)?;
     let path = &api.spec.resources[resource].items;
     let items = path.0.iter().try_fold(&mut rest, |value, part| value.get_mut(part));
     match items {
         Some(Value::Array(items)) => {
             let items = std::mem::take(items);
-            let link = answer.headers.get_all(header::LINK).iter().filter_map(|link| link.to_str().ok());
-            let link: Vec<&str> = link.collect();
-            Ok(Page { items, rest, link: (!link.is_empty()).then(|| link.join(", ")) })
+            Ok(Page { items, rest, quiet, link: None, mark: None })
         }
         _ => {
             let place = if path.0.is_empty() { "the answer".to_owned() } else { format!("`{path}`") };
@@ -185,6 +274,15 @@ fn page(api: &Api, resource: usize, answer: &Answer) -> Result<Page> {
                 .remedy_is("Look at the answer; the recipe says where the list is (`items`)."))
         }
     }
+}
+
+/// What the rows of an answer that did not change are called.
+pub fn names(api: &Api, resource: usize, same: &Verbatim) -> Result<Vec<(String, Lent)>> {
+    let none = Lent::new();
+    let lent = same.parent.as_ref().map_or(&none, |parent| &parent.lent);
+    let picker = &api.pickers[resource];
+    let items = page(api, resource, &same.body)?.items;
+    items.iter().map(|item| Ok((picker.external_id(item, lent)?, Lent::new()))).collect()
 }
 
 /// The rows of a scope that is all on one page, if they come to what they came to before. They are not kept: a scope
@@ -204,7 +302,7 @@ fn unchanged(api: &Api, which: &Which, items: &[Value]) -> Option<Vec<(String, L
         unknown.append(&mut row.unknown);
         rows.push((external_id, picker.lend(item, lent, &api.lent[which.resource])));
     }
-    if summary.finish() != *cursor {
+    if summary.finish() != rows_in(cursor) {
         return None;
     }
     note_unknown(api, which.resource, &unknown);
@@ -218,21 +316,22 @@ fn note_unknown(api: &Api, resource: usize, unknown: &[(String, i64)]) {
     }
 }
 
-fn pick(api: &Api, resource: usize, parent: Option<&Parent>, item: &Value) -> Item {
+/// An item as a row, and whether there is something to be said about it.
+fn pick(api: &Api, resource: usize, parent: Option<&Parent>, item: &Value) -> (Item, bool) {
     let picker = &api.pickers[resource];
     let none = Lent::new();
     let from_parent = parent.map_or(&none, |parent| &parent.lent);
     let external_id = match picker.external_id(item, from_parent) {
         Ok(id) => id,
-        Err(error) => return Item::Bad { external_id: None, error, lent: None },
+        Err(error) => return (Item::Bad { external_id: None, error, lent: None }, true),
     };
     let lent = picker.lend(item, from_parent, &api.lent[resource]);
     match picker.row(item, from_parent) {
         Ok(row) => {
             note_unknown(api, resource, &row.unknown);
             let print = Fingerprint::of(&row.bytes);
-            Item::Row { external_id, bytes: row.bytes, print, lent }
+            (Item::Row { external_id, bytes: row.bytes, print, lent }, !row.unknown.is_empty())
         }
-        Err(error) => Item::Bad { external_id: Some(external_id), error, lent: Some(lent) },
+        Err(error) => (Item::Bad { external_id: Some(external_id), error, lent: Some(lent) }, true),
     }
 }

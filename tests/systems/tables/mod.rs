@@ -11,6 +11,7 @@ mod recipes;
 mod runs;
 mod store;
 mod troubles;
+mod verbatim;
 
 /// Every scenario named here runs once on each database.
 macro_rules! on_both {
