@@ -14,9 +14,9 @@ use crate::etcd::{Event, KeyValue};
 const FULL_ROUND: usize = 900;
 /// Revisions of the prefix the server sends per round.
 const ROUND: i64 = 1_000;
-/// Watchers at once. For each round the server reads all revisions from the oldest watcher to the newest there is, and
-/// holds each against every watcher: few rounds are better, but one that takes seconds leaves the writer idle.
-const WIDTH_MAX: usize = 64;
+/// Watchers at once. For each round the server reads all revisions from the oldest watcher to the newest there is, whatever
+/// the number of watchers: few rounds are better. Beyond this many the first one takes so long that the writer is idle.
+const WIDTH_MAX: usize = 100;
 /// A single watcher would need several rounds.
 const FAR_BEHIND: i64 = 4 * ROUND;
 /// What all segments together may hold.
