@@ -200,6 +200,13 @@ impl Steps {
         written
     }
 
+    /// Nothing will be added for a while: give back the memory that takes.
+    pub fn put_down(&mut self) -> Result<()> {
+        self.flush()?;
+        self.buffer = Vec::new();
+        Ok(())
+    }
+
     pub fn len(&self) -> u64 {
         self.count
     }
@@ -210,7 +217,7 @@ impl Steps {
 
     /// Read from the start.
     pub fn read<T: for<'de> Deserialize<'de>>(&mut self) -> Result<Reader<'_, T>> {
-        self.flush()?;
+        self.put_down()?;
         self.file.seek(SeekFrom::Start(0)).map_err(|error| from_io(error, "reading the plan"))?;
         Ok(Reader {
             input: BufReader::with_capacity(64 * 1024, &mut self.file),

@@ -9,7 +9,7 @@ use super::sightings::Sighting;
 use crate::error::Result;
 
 /// A part in memory, by estimate: with it, sorting a million entries needs well under 150 MB.
-const PART_BYTES: usize = 24 * 1024 * 1024;
+const PART_BYTES: usize = 12 * 1024 * 1024;
 /// What a sighting costs beside its texts.
 const SIGHTING_BYTES: usize = 320;
 
@@ -35,6 +35,7 @@ impl Sorter {
         for seen in in_order(std::mem::take(&mut self.part)) {
             file.push(&seen)?;
         }
+        file.put_down()?;
         self.bytes = 0;
         self.full.push(file);
         Ok(())
