@@ -41,8 +41,8 @@ pub struct Applied {
 struct Batch {
     number: u32,
     writes: Vec<Write>,
-    /// State items that need no write to the store.
-    aside: Vec<Item>,
+    /// What state must hold before it is written: its intents, and items that need no write to the store.
+    announced: Vec<Item>,
 }
 
 pub struct Applier<'a, P> {
@@ -88,8 +88,9 @@ impl<'a, P: Prepare> Applier<'a, P> {
         belongs: impl Fn(&P::Step) -> bool,
     ) -> Result<()> {
         let mut current = self.prepare(&mut steps, &belongs).await?;
-        if let Some(first) = &current {
-            self.commit(self.intend(first)?).await?;
+        if let Some(first) = &mut current {
+            let announced = std::mem::take(&mut first.announced);
+            self.commit(announced).await?;
         }
         let mut next = self.prepare(&mut steps, &belongs).await?;
         let mut behind: Option<(Batch, Written)> = None;
@@ -97,7 +98,7 @@ impl<'a, P: Prepare> Applier<'a, P> {
             let line = self.line;
             // The write is polled first, so that the store is at work while its neighbours are encoded.
             let (written, ahead) = tokio::join!(write(line, &batch.writes), async {
-                self.beside(behind.take(), next.as_ref(), &mut steps, &belongs).await
+                self.beside(behind.take(), next.as_mut(), &mut steps, &belongs).await
             });
             self.ask.progress.advance(batch.writes.len() as u64);
             let lost = written.given_up.is_some();
@@ -123,7 +124,7 @@ impl<'a, P: Prepare> Applier<'a, P> {
     async fn beside(
         &mut self,
         behind: Option<(Batch, Written)>,
-        next: Option<&Batch>,
+        next: Option<&mut Batch>,
         steps: &mut Reader<'_, P::Step>,
         belongs: impl Fn(&P::Step) -> bool,
     ) -> Result<Option<Batch>> {
@@ -132,15 +133,13 @@ impl<'a, P: Prepare> Applier<'a, P> {
             None => Vec::new(),
         };
         if let Some(next) = next {
-            items.extend(self.intend(next)?);
+            items.append(&mut next.announced);
         }
-        let taken = self.take(steps, belongs)?;
-        let (committed, ready) = tokio::join!(
-            self.line.state.commit(items),
-            self.preparer.batch(self.next_number, taken.unwrap_or_default()),
-        );
+        let state = &self.line.state;
+        // Polled first as well: the state commits while the next batch is decoded, rendered and encoded.
+        let (committed, ahead) = tokio::join!(state.commit(items), self.prepare(steps, belongs));
         committed?;
-        self.accompanied(ready?).await
+        ahead
     }
 
     async fn settle(&mut self, behind: Option<(Batch, Written)>) -> Result<()> {
@@ -205,15 +204,16 @@ impl<'a, P: Prepare> Applier<'a, P> {
 
     /// A batch, with what a system keeps beside each change.
     async fn accompanied(&mut self, ready: Vec<Ready>) -> Result<Option<Batch>> {
-        let mut batch = self.sort_out(ready)?;
-        if let (Some(batch), Some(records)) = (&mut batch, &self.line.records) {
+        let Some(mut batch) = self.sort_out(ready)? else { return Ok(None) };
+        if let Some(records) = &self.line.records {
             let beside = records.beside(self.line, &batch.writes).await?;
             for (write, beside) in batch.writes.iter_mut().zip(beside) {
                 write.intent.still_new = beside.still_new;
                 write.beside = beside;
             }
         }
-        Ok(batch)
+        self.announce(&mut batch)?;
+        Ok(Some(batch))
     }
 
     /// Count what is settled without a write; the rest becomes a batch.
@@ -222,7 +222,7 @@ impl<'a, P: Prepare> Applier<'a, P> {
             return Ok(None);
         }
         let writes = Vec::with_capacity(ready.len());
-        let mut batch = Batch { number: self.next_number, writes, aside: Vec::new() };
+        let mut batch = Batch { number: self.next_number, writes, announced: Vec::new() };
         self.next_number += 1;
         for one in ready {
             match one {
@@ -232,7 +232,7 @@ impl<'a, P: Prepare> Applier<'a, P> {
                         self.report.warn(note);
                     }
                     self.applied.settled_aside |= !items.is_empty();
-                    batch.aside.extend(items);
+                    batch.announced.extend(items);
                     self.report.count(&scope, |counts| match how {
                         Settled::Unchanged => counts.unchanged += 1,
                         Settled::Skipped => counts.skipped += 1,
@@ -242,7 +242,7 @@ impl<'a, P: Prepare> Applier<'a, P> {
                 Ready::Parked { entry, parked } => {
                     self.report.warn(format!("{entry}: {}", parked.why));
                     self.report.count(&parked.scope, |counts| counts.skipped += 1);
-                    batch.aside.push(item(keys::parked_item(&self.line.name, &entry), &parked)?);
+                    batch.announced.push(item(keys::parked_item(&self.line.name, &entry), &parked)?);
                     self.applied.parked.insert(entry);
                 }
                 Ready::Failed { scope, scanned, fault } => self.fail(&scope, scanned, fault),
@@ -272,22 +272,22 @@ impl<'a, P: Prepare> Applier<'a, P> {
         self.applied.held.push(held);
     }
 
-    /// State items that announce a batch.
-    fn intend(&self, batch: &Batch) -> Result<Vec<Item>> {
-        let mut items = batch.aside.clone();
+    /// Say in state what a batch is about to do.
+    fn announce(&self, batch: &mut Batch) -> Result<()> {
         if batch.writes.is_empty() {
-            return Ok(items);
+            return Ok(());
         }
         let (pipeline, run) = (&self.line.name, &self.report.id);
+        let items = &mut batch.announced;
         items
             .extend(batch.writes.iter().flat_map(|write| [write.blob.clone(), write.body.clone()]).flatten());
-        dedup_by_key(&mut items);
+        dedup_by_key(items);
         let intents: Vec<_> = batch.writes.iter().map(|write| &write.intent).collect();
         items.push(item(keys::journal(pipeline, run, batch.number), &intents)?);
         items.push(item(keys::open_batch(pipeline, run, batch.number), &OpenBatch { only: None })?);
         // With every batch, so that the journal of a run that is cut off is found and forgotten one day.
         items.push(item(keys::weight(pipeline, run), &self.applied.journal_bytes)?);
-        Ok(items)
+        Ok(())
     }
 
     /// Count the outcomes and say what state has to learn.
@@ -418,9 +418,8 @@ impl<'a, P: Prepare> Applier<'a, P> {
     }
 }
 
-/// Items per batch unless the store or the config say otherwise: large enough to share a commit, small enough that
-/// a crash repeats little.
-const BATCH_MAX: usize = 1_000;
+/// Items per batch at most, unless the config says otherwise: small enough that a crash repeats little.
+const BATCH_MAX: usize = 4_000;
 /// Bodies that the listing brought along are written in batches of about this size, whatever their number.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
