@@ -418,8 +418,9 @@ impl<'a, P: Prepare> Applier<'a, P> {
     }
 }
 
-/// Items per batch at most, unless the config says otherwise: small enough that a crash repeats little.
-const BATCH_MAX: usize = 4_000;
+/// Items per batch unless the store or the config say otherwise: large enough to share a commit, small enough that
+/// a crash repeats little.
+const BATCH_MAX: usize = 1_000;
 /// Bodies that the listing brought along are written in batches of about this size, whatever their number.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 

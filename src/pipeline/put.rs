@@ -3,7 +3,7 @@
 use super::Pipeline;
 use super::decide::held_item;
 use super::draft::Draft;
-use super::plan::{Action, Step};
+use super::plan::{Action, Seen, Step};
 use super::prepare::{Preparer, Ready, Settled, remark};
 use crate::config::Heal;
 use crate::error::Result;
@@ -148,7 +148,12 @@ impl Preparer<'_> {
     fn is_in_place(&self, step: &Step, base: &Base, output: &Output, prior: Option<&Stored>) -> bool {
         let unchanged = base.fingerprint == output.fingerprint && base.key(&step.identity) == output.key;
         // A drift was seen in the value itself: then the version alone proves nothing.
-        let by_version = !matches!(step.action, Action::Change(_, super::plan::Why::Drift));
+        let drift = matches!(step.action, Action::Change(_, super::plan::Why::Drift));
+        // The store itself says that what it lists is not what it holds: writing it anew puts that right.
+        if drift && matches!((&step.seen, prior), (Seen::At(seen), Some(prior)) if *seen != prior.version) {
+            return false;
+        }
+        let by_version = !drift;
         let intact = prior.is_some_and(|prior| {
             (by_version && prior.version == base.version)
                 || Fingerprint::of(&prior.value) == base.bytes_hash()

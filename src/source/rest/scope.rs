@@ -132,12 +132,7 @@ async fn pages_of(
         let mut url = pages::first(&spec.pagination, start);
         let mut asked = HashSet::new();
         loop {
-            if !asked.insert(url.clone()) {
-                return Err(Error::new(Kind::Invalid, "the pages lead back to one that was read already"));
-            }
-            if asked.len() as u64 > PAGES_MAX {
-                return Err(Error::new(Kind::Invalid, format!("the list has more than {PAGES_MAX} pages")));
-            }
+            turn_to(&url, &mut asked)?;
             let page = match ask(api, which, &url, stop).await? {
                 Read::Page(page) => page,
                 Read::Verbatim(same) => {
@@ -167,6 +162,17 @@ async fn pages_of(
         }
     }
     Ok(mark)
+}
+
+/// Another page of a list, which must end some day.
+fn turn_to(url: &Url, asked: &mut HashSet<Url>) -> Result<()> {
+    if !asked.insert(url.clone()) {
+        return Err(Error::new(Kind::Invalid, "the pages lead back to one that was read already"));
+    }
+    if asked.len() as u64 > PAGES_MAX {
+        return Err(Error::new(Kind::Invalid, format!("the list has more than {PAGES_MAX} pages")));
+    }
+    Ok(())
 }
 
 /// What a page says, and whether that is all: nothing about it needs to be said again.

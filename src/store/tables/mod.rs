@@ -36,8 +36,7 @@ const CAPS: Caps = Caps {
     cheap_list: true,
     keeps_fingerprint: true,
     sums: true,
-    // Each batch costs a PostgreSQL on another machine several round trips and a flush.
-    bulk_max: 4_000,
+    bulk_max: 1_000,
     // An index entry of PostgreSQL takes 2,704 bytes.
     key_max: 2_048,
     // A row is in memory several times on its way; nobody queries larger ones.

@@ -47,6 +47,8 @@ pub struct Held {
     pub value: Bytes,
     pub checksum: Fingerprint,
     pub version: Version,
+    /// Its cache entry tells the truth about it.
+    fits: bool,
 }
 
 /// An item of a write, understood.
@@ -270,9 +272,15 @@ impl Held {
         let print = Fingerprint::of(&value);
         let known = Fingerprint::parse(checksum);
         let mut version = version(row_id, seen_ms, checksum);
-        if known != Some(print) {
+        let fits = known == Some(print);
+        if !fits {
             let _ = write!(version.0, "~{}", print.short());
         }
-        Held { row_id, cells, value: value.into(), checksum: known.unwrap_or(print), version }
+        Held { row_id, cells, value: value.into(), checksum: known.unwrap_or(print), version, fits }
+    }
+
+    /// There is nothing to do for whoever wants it to be so.
+    pub fn is(&self, value: &[u8]) -> bool {
+        self.fits && self.value == value
     }
 }

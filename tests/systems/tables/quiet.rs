@@ -67,6 +67,8 @@ async fn whatever_happened_to_a_row_or_its_entry_is_noticed(stage: Stage) {
         format!("delete from sync_cache where {entry}"),
         format!("update sync_cache set seen_at = '2020-01-01T00:00:00.000Z' where {entry}"),
         format!("update sync_cache set internal_id = internal_id + 1000000 where {entry}"),
+        format!("update sync_cache set checksum = 'garbage' where {entry}"),
+        format!("update sync_cache set checksum = '{}' where {entry}", "0".repeat(64)),
     ] {
         stage.query(&harm);
         let (report, lists) = watched(&stage).await;
@@ -78,6 +80,8 @@ async fn whatever_happened_to_a_row_or_its_entry_is_noticed(stage: Stage) {
         watched(&stage).await;
         assert_eq!(watched(&stage).await.1, 0, "{harm}");
     }
+    let wrong = "checksum = 'garbage' or checksum like '0000000000000000%'";
+    assert_eq!(stage.query(&format!("select count(*) from sync_cache where {wrong}")), "0", "healed");
 }
 
 async fn what_is_missing_is_counted_as_if_every_row_was_looked_at(stage: Stage) {

@@ -19,7 +19,9 @@ use crate::store::{Expect, Item, Op, Outcome};
 
 /// How a COPY in binary begins (a signature, no flags, no extension) and ends.
 const HEAD: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
-const TAIL: i16 = -1;
+const TAIL: [u8; 2] = (-1i16).to_be_bytes();
+/// Rows encoded while PostgreSQL works on those before them.
+const PIECE_ROWS: usize = 250;
 /// Milliseconds from 1970 to 2000, where PostgreSQL counts from.
 const EPOCH_MS: i64 = 946_684_800_000;
 
@@ -46,17 +48,22 @@ pub(super) async fn write(
     let mut cache = begun(batch.items.len() * 160);
     for ((sql, table), rows) in sql.iter().zip(tables).zip(&rows).filter(|(_, rows)| !rows.is_empty()) {
         let ids = reserve(session, sql, rows.len()).await?;
-        let mut lines = begun(rows.len() * 320);
-        for (row, row_id) in rows.iter().zip(ids) {
-            put_row(&mut lines, table, row.cells, row_id, now);
-            put_entry(&mut cache, table, row, row_id, now);
-            outcomes[row.at] = Some(Outcome::Applied(Some(version(row_id, now, &row.print.to_string()))));
-        }
-        if !copied(session, &sql.copy_binary, lines).await? {
+        // PostgreSQL works on one piece while the next is encoded.
+        let mut lines = begun(PIECE_ROWS * 320);
+        let pieces = rows.chunks(PIECE_ROWS).zip(ids.chunks(PIECE_ROWS)).map(|(rows, ids)| {
+            for (row, row_id) in rows.iter().zip(ids) {
+                put_row(&mut lines, table, row.cells, *row_id, now);
+                put_entry(&mut cache, table, row, *row_id, now);
+                let version = version(*row_id, now, &row.print.to_string());
+                outcomes[row.at] = Some(Outcome::Applied(Some(version)));
+            }
+            lines.split().freeze()
+        });
+        if !copied(session, &sql.copy_binary, pieces).await? {
             return undone(session).await;
         }
     }
-    if !copied(session, CACHE_COPY_BINARY, cache).await? {
+    if !copied(session, CACHE_COPY_BINARY, [cache.freeze()].into_iter()).await? {
         return undone(session).await;
     }
     within(BULK_MAX, session.batch_execute("COMMIT")).await?;
@@ -103,13 +110,18 @@ async fn reserve(session: &Session, sql: &Sql, count: usize) -> Result<Vec<i64>>
 }
 
 /// `false` = a key is taken.
-async fn copied(session: &Session, sql: &str, mut lines: BytesMut) -> Result<bool> {
-    lines.put_i16(TAIL);
-    let lines = lines.freeze();
+async fn copied(session: &Session, sql: &str, pieces: impl Iterator<Item = Bytes>) -> Result<bool> {
     within(BULK_MAX, async {
         let sink = session.copy_in::<_, Bytes>(sql).await?;
         let mut sink = std::pin::pin!(sink);
-        let sent = match sink.send(lines).await {
+        let mut sent = Ok(());
+        for piece in pieces.chain([Bytes::from_static(&TAIL)]) {
+            sent = sink.send(piece).await;
+            if sent.is_err() {
+                break;
+            }
+        }
+        let sent = match sent {
             Ok(()) => sink.finish().await.map(drop),
             Err(error) => Err(error),
         };

@@ -68,7 +68,7 @@ fn judged(batch: &Batch, held: &[Option<Held>]) -> Vec<Option<Result<Outcome>>> 
     let one = |(item, held): (&(crate::store::Item, _), &Option<Held>)| {
         let item = &item.0;
         let same = match (&item.op, held) {
-            (Op::Put { value, .. }, Some(held)) => held.value == *value,
+            (Op::Put { value, .. }, Some(held)) => held.is(value),
             _ => false,
         };
         if let Op::Put { value, .. } = &item.op

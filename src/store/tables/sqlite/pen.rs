@@ -69,7 +69,7 @@ impl Pen<'_> {
         let place = &parsed.place;
         let held = held(self.transaction, self.sql, self.tables, place)?;
         let same = match (&item.op, &held) {
-            (Op::Put { value, .. }, Some(held)) => held.value == *value,
+            (Op::Put { value, .. }, Some(held)) => held.is(value),
             _ => false,
         };
         if let Some(outcome) = judge(item, held.as_ref().map(|held| &held.version), same) {
