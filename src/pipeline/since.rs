@@ -92,7 +92,7 @@ impl Told {
     fn is_clear(&self, known: bool) -> bool {
         match (&self.now, &self.went) {
             (Some((_, true)), None) => !known,
-            (Some((_, true)), Some(_)) | (None, Some(_)) | (Some((_, false)), None) => known,
+            (Some((_, true)) | None, Some(_)) | (Some((_, false)), None) => known,
             (Some((_, false)), Some(_)) | (None, None) => false,
         }
     }

@@ -307,7 +307,7 @@ mod tests {
 
     fn read_all(revisions: Vec<i64>, seed: u64) -> (Vec<i64>, usize) {
         let newest = *revisions.last().unwrap();
-        let sample = if seed % 2 == 0 { Sample { newest, bytes: 100 } } else { Sample::default() };
+        let sample = if seed.is_multiple_of(2) { Sample { newest, bytes: 100 } } else { Sample::default() };
         let (mut stagger, first) = Stagger::new(1, sample);
         let mut server = Server { revisions, watchers: Vec::new(), seed };
         server.obey(first);
