@@ -35,9 +35,10 @@ pub async fn load(line: &Pipeline) -> Result<Option<Footing>> {
     Ok(footing.filter(|footing| footing.settings == line.settings))
 }
 
-/// The state item that takes it away.
-pub fn taken_away(line: &Pipeline) -> Option<Item> {
-    is_possible(line).then(|| Item::delete(keys::footing(&line.name)))
+/// The state item that takes it away. Whoever leaves none takes one away, too: the config may lead to another store for a
+/// while, and what was left before that says nothing about the baseline afterwards.
+pub fn taken_away(line: &Pipeline) -> Item {
+    Item::delete(keys::footing(&line.name))
 }
 
 /// The store is being summed up, beside the listing of the source.

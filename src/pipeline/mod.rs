@@ -318,12 +318,12 @@ impl Pipeline {
             let chance = u128::from(self.clock.random()) << 64 | u128::from(self.clock.random());
             let id = retention::run_id_after(newest.as_deref(), self.clock.now(), chance)?;
             let report = Report::start(id, &self.name, trigger, rfc3339_ms(self.clock.now()));
-            let mut items = vec![
+            let items = vec![
                 item(keys::run(&report.id), &report)?.expecting(Expect::Absent),
                 item(keys::last(&self.name), &report.id)?,
                 item(keys::NEWEST_RUN, &report.id)?.expecting(expect),
+                footing::taken_away(self),
             ];
-            items.extend(footing::taken_away(self));
             // Another pipeline that began at the same instant must not get the same id. It may have made the same one:
             // then the newest run is already so, and only the run itself tells.
             if self.state.commit_if(items).await? {

@@ -101,6 +101,20 @@ async fn a_history_that_is_gone_is_listed() {
     desk.ran([0, 1, 0, 19]).await;
 }
 
+#[tokio::test]
+async fn what_was_left_in_a_registry_is_not_believed_after_runs_into_another() {
+    let (mut desk, at) = following(20);
+    desk.ran([20, 0, 0, 0]).await;
+    let other = format!("\"file:{}/other\"", desk.folder.path().display());
+    let usual = std::mem::replace(&mut desk.into, other);
+    std::fs::write(at.join("policies/p05.md"), "# Revised\n").unwrap();
+    commit(&at, "while away");
+    desk.run().await;
+    desk.into = usual;
+    desk.run().await;
+    assert_eq!(actual(&desk).await, expected(&at));
+}
+
 /// What the registry should hold, by the tree alone: of files with one name the smaller path counts.
 fn expected(at: &Path) -> BTreeMap<String, (String, String)> {
     let mut rows = BTreeMap::new();
