@@ -1,7 +1,7 @@
 //! Scenario 27: random writes on both sides, with kills and cuts in between. Afterwards a checker that shares nothing
 //! with the replica compares what `etcdctl` says happened with what `psql` says was mirrored.
 //!
-//! `TRUEUP_STORM_SEED` replays a storm; `TRUEUP_SOAK_SECONDS` goes on with further seeds for that long.
+//! `TRUEUP_STORM_SEED` replays a storm; `TRUEUP_SOAK_SECONDS` goes on with further seeds for that long instead of a minute.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,11 +23,14 @@ const KEYS: u64 = 40;
 /// One operation in this many is followed by a fault.
 const FAULT_EVERY: u64 = 250;
 const SEED: u64 = 27;
+/// Storms follow each other for this long.
+const SECONDS: u64 = 60;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s27_a_storm_on_both_sides_leaves_both_equal() {
     let clock = SystemClock::new();
-    let seconds: u64 = std::env::var("TRUEUP_SOAK_SECONDS").ok().and_then(|it| it.parse().ok()).unwrap_or(0);
+    let seconds: u64 =
+        std::env::var("TRUEUP_SOAK_SECONDS").ok().and_then(|it| it.parse().ok()).unwrap_or(SECONDS);
     let mut seed = std::env::var("TRUEUP_STORM_SEED").ok().and_then(|it| it.parse().ok()).unwrap_or(SEED);
     loop {
         println!("storm with TRUEUP_STORM_SEED={seed}");
