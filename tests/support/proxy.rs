@@ -61,6 +61,15 @@ impl Proxy {
         self.weather.send_modify(|weather| weather.cuts += 1);
     }
 
+    /// Answers that were lost stay lost with the connections they were sent on; new ones work. In one step: between
+    /// two, an answer that was to be lost could slip through.
+    pub fn cut_what_lost_answers(&self) {
+        self.weather.send_modify(|weather| {
+            weather.lose_answers = false;
+            weather.cuts += 1;
+        });
+    }
+
     /// Fair weather; connections stay as they are.
     pub fn clear_up(&self) {
         self.weather.send_modify(|weather| *weather = Weather { cuts: weather.cuts, ..Weather::default() });
@@ -78,13 +87,13 @@ async fn carry(client: TcpStream, server: TcpStream, changes: watch::Receiver<We
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();
     let clock = SystemClock::new();
-    let asks = pass(&mut from_client, &mut to_server, changes.clone(), &clock, false);
-    let answers = pass(&mut from_server, &mut to_client, changes.clone(), &clock, true);
+    let asks = pass(&mut from_client, &mut to_server, changes.clone(), &clock, born, false);
+    let answers = pass(&mut from_server, &mut to_client, changes.clone(), &clock, born, true);
     let mut changes = changes;
     tokio::select! {
+        _ = changes.wait_for(|weather| weather.cuts != born) => {}
         () = asks => {}
         () = answers => {}
-        _ = changes.wait_for(|weather| weather.cuts != born) => {}
     }
 }
 
@@ -93,6 +102,7 @@ async fn pass(
     to: &mut (impl AsyncWriteExt + Unpin),
     mut changes: watch::Receiver<Weather>,
     clock: &SharedClock,
+    born: u64,
     answers: bool,
 ) {
     let mut buffer = vec![0; 64 << 10];
@@ -104,6 +114,10 @@ async fn pass(
             return;
         }
         let weather = *changes.borrow();
+        // What has arrived when the connection is cut goes no further.
+        if weather.cuts != born {
+            return;
+        }
         lost |= answers && weather.lose_answers;
         if lost {
             continue;

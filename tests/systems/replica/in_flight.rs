@@ -107,8 +107,7 @@ async fn an_answer_lost_while_an_earlier_one_is_not_written_down_costs_nothing()
     stage.sql("select etcd_set('$Pb', 'once'), etcd_set('$Pa', 'twice')").await;
     arrives(&stage, "a", "twice").await;
     stage.put("b", "later").await;
-    proxy.change(|weather| weather.lose_answers = false);
-    proxy.cut();
+    proxy.cut_what_lost_answers();
     blocked.release().await;
     stage.sql_becomes("select status, count(*) from etcd_wal group by 1", "applied|3").await;
     stage.live_sets_equal().await;

@@ -43,12 +43,11 @@ async fn a_lost_answer_is_found_again_in_an_etcd_that_takes_few_operations() {
     let mut stage = with_flags("few-lost", &["--max-txn-ops=8"]).await;
     let proxy = Proxy::before(&stage.etcd.endpoints()).await;
     stage.spec.etcd.endpoints = vec![proxy.address().to_owned()];
-    let running = stage.started().await;
+    let running = stage.draining().await;
     proxy.change(|weather| weather.lose_answers = true);
     stage.sql("select etcd_set('$P' || n, 'v') from generate_series(1, 6) n").await;
     assert!(eventually(async || stage.get("6").await.is_some()).await, "the request went through");
-    proxy.change(|weather| weather.lose_answers = false);
-    proxy.cut();
+    proxy.cut_what_lost_answers();
     stage.sql_becomes("select status, count(*) from etcd_wal group by 1", "applied|6").await;
     assert_eq!(stage.get("6").await.unwrap().version, 1, "written once");
     assert!(running.heard("recovered"));
@@ -83,7 +82,7 @@ async fn writes_whose_answer_was_lost_are_decided_even_when_their_revision_was_c
         stage.put(name, "0").await;
     }
     stage.spec.etcd.endpoints = vec![proxy.address().to_owned()];
-    let running = stage.started().await;
+    let running = stage.draining().await;
     stage.sql_becomes("select count(*) from etcd", "3").await;
     proxy.change(|weather| weather.lose_answers = true);
     let theirs = stage.put("theirs", "1").await;

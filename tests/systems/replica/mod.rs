@@ -117,6 +117,15 @@ impl Stage {
         running
     }
 
+    /// Run it, and wait until it has begun to carry writes over: from then on it acts before it asks.
+    pub async fn draining(&self) -> Running {
+        let running = self.started().await;
+        self.sql("select etcd_delete('$Pnever')").await;
+        self.sql_becomes("select status from etcd_wal where key = '$Pnever'", "noop").await;
+        self.sql("delete from etcd_wal where key = '$Pnever'").await;
+        running
+    }
+
     pub fn key(&self, name: &str) -> String {
         format!("{}{name}", self.prefix)
     }

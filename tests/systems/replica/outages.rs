@@ -123,7 +123,7 @@ async fn an_answer_lost_after_the_write_is_neither_written_twice_nor_a_conflict(
     let (stage, proxy) = through_proxy("lost-answer").await;
     stage.put("gone", "1").await;
     stage.put("theirs", "1").await;
-    let running = stage.start();
+    let running = stage.draining().await;
     stage.sql_becomes("select count(*) from etcd", "2").await;
     proxy.change(|weather| weather.lose_answers = true);
     let theirs = stage.put("theirs", "2").await;
@@ -137,8 +137,7 @@ async fn an_answer_lost_after_the_write_is_neither_written_twice_nor_a_conflict(
     // Later writers must not hide what happened.
     stage.put("a", "twice").await;
     stage.put("gone", "again").await;
-    proxy.change(|weather| weather.lose_answers = false);
-    proxy.cut();
+    proxy.cut_what_lost_answers();
     stage.sql_becomes("select status from etcd_wal order by id", "applied\napplied\nconflict").await;
     let winning = stage.sql("select result_revision from etcd_wal where status = 'conflict'").await;
     assert_eq!(winning, theirs.to_string());

@@ -136,8 +136,7 @@ impl Storm {
                 for number in 0..20 {
                     self.operate(1_000_000 + number + self.chance.random() % 1_000_000).await;
                 }
-                self.to_etcd.change(|weather| weather.lose_answers = false);
-                self.to_etcd.cut();
+                self.to_etcd.cut_what_lost_answers();
             }
             5 => {
                 self.to_postgres.change(|weather| weather.delay = Duration::from_millis(2));
