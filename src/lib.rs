@@ -3,7 +3,7 @@
 //! A pipeline is a sentence: **from** a [`source`], **as** a [`shape`], **into** a [`store`],
 //! **then** follow-up work, **when** it is due. Lower modules never use higher ones:
 //!
-//! `record error retry clock secret tls` < `http etcd postgres` < `config` < `source shape store` < `state` < `queue`
+//! `record portion error retry clock secret tls` < `http etcd postgres` < `config` < `source shape store` < `state` < `queue`
 //! < `pipeline` < `registry replica workspace schedule` < `operations` < `server cli`
 
 pub mod cli;
@@ -14,6 +14,7 @@ pub mod etcd;
 pub mod http;
 pub mod operations;
 pub mod pipeline;
+pub mod portion;
 pub mod postgres;
 pub mod queue;
 pub mod record;

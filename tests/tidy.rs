@@ -14,7 +14,7 @@ use code::{Source, root, sources, texts};
 
 /// Lower never uses higher. A new top module takes its place here.
 const LAYERS: [&[&str]; 10] = [
-    &["record", "error", "retry", "clock", "secret", "tls"],
+    &["record", "portion", "error", "retry", "clock", "secret", "tls"],
     &["http", "etcd", "postgres"],
     &["config"],
     &["source", "shape", "store"],

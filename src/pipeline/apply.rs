@@ -5,9 +5,10 @@
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::ahead::Ahead;
 use super::decide::count_held;
 use super::failing::Failure;
-use super::plan::{Reader, Steps};
+use super::plan::Steps;
 use super::prepare::{Prepare, Ready, Settled, Write};
 use super::settle::{self, Arrived};
 use super::write::{Written, half_moved, write};
@@ -48,7 +49,7 @@ struct Batch {
 pub struct Applier<'a, P> {
     pub line: &'a Pipeline,
     pub ask: &'a Ask,
-    pub preparer: P,
+    preparer: &'a P,
     pub report: &'a mut Report,
     pub applied: Applied,
     next_number: u32,
@@ -56,7 +57,7 @@ pub struct Applier<'a, P> {
 }
 
 impl<'a, P: Prepare> Applier<'a, P> {
-    pub fn new(line: &'a Pipeline, ask: &'a Ask, preparer: P, report: &'a mut Report) -> Self {
+    pub fn new(line: &'a Pipeline, ask: &'a Ask, preparer: &'a P, report: &'a mut Report) -> Self {
         // A batch's settlement and the next one's intents must fit one atomic write of the state.
         // A record that moves has follow-ups at both its keys.
         let records = if line.records.is_some() { 2 } else { 0 };
@@ -77,33 +78,33 @@ impl<'a, P: Prepare> Applier<'a, P> {
             deletes.fetch_or(delete, Ordering::Relaxed);
             !delete
         };
-        self.phase(steps.read()?, is_put).await?;
-        if deletes.into_inner() { self.phase(steps.read()?, P::is_delete).await } else { Ok(()) }
+        self.phase(&mut Ahead::of(self.preparer, steps.read()?, &is_put, self.size)).await?;
+        if !deletes.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.phase(&mut Ahead::of(self.preparer, steps.read()?, &P::is_delete, self.size)).await
     }
 
-    /// Three things at once: the store writes batch *k*; the state settles *k−1* and intends *k+1*; *k+2* is rendered.
-    async fn phase(
-        &mut self,
-        mut steps: Reader<'_, P::Step>,
-        belongs: impl Fn(&P::Step) -> bool,
-    ) -> Result<()> {
-        let mut current = self.prepare(&mut steps, &belongs).await?;
+    /// Four things at once: the store writes batch *k*; the state settles *k−1* and intends *k+1*; *k+2* is rendered; the
+    /// source is read for *k+3*.
+    async fn phase(&mut self, ahead: &mut Ahead<'_, P>) -> Result<()> {
+        let mut current = self.prepare(ahead).await?;
         if let Some(first) = &mut current {
             let announced = std::mem::take(&mut first.announced);
             self.commit(announced).await?;
         }
-        let mut next = self.prepare(&mut steps, &belongs).await?;
+        let mut next: Option<Batch> = None;
         let mut behind: Option<(Batch, Written)> = None;
         while let Some(batch) = current {
             let line = self.line;
             // The write is polled first, so that the store is at work while its neighbours are encoded.
-            let (written, ahead) = tokio::join!(write(line, &batch.writes), async {
-                self.beside(behind.take(), next.as_mut(), &mut steps, &belongs).await
+            let (written, after) = tokio::join!(write(line, &batch.writes), async {
+                self.beside(behind.take(), &mut next, ahead).await
             });
             self.ask.progress.advance(batch.writes.len() as u64);
             let lost = written.given_up.is_some();
-            let ahead = match ahead {
-                Ok(ahead) if !lost && self.stopped().is_none() => ahead,
+            let after = match after {
+                Ok(after) if !lost && self.stopped().is_none() => after,
                 ended => {
                     // Keep what is known before giving up: the store has this batch.
                     let settled = self.tally(&batch, written)?;
@@ -115,7 +116,7 @@ impl<'a, P: Prepare> Applier<'a, P> {
             };
             behind = Some((batch, written));
             current = next;
-            next = ahead;
+            next = after;
         }
         self.settle(behind).await
     }
@@ -124,22 +125,25 @@ impl<'a, P: Prepare> Applier<'a, P> {
     async fn beside(
         &mut self,
         behind: Option<(Batch, Written)>,
-        next: Option<&mut Batch>,
-        steps: &mut Reader<'_, P::Step>,
-        belongs: impl Fn(&P::Step) -> bool,
+        next: &mut Option<Batch>,
+        ahead: &mut Ahead<'_, P>,
     ) -> Result<Option<Batch>> {
         let mut items = match behind {
             Some((batch, written)) => self.tally(&batch, written)?,
             None => Vec::new(),
         };
+        // The first one is not kept waiting for the second.
+        if next.is_none() {
+            *next = self.prepare(ahead).await?;
+        }
         if let Some(next) = next {
             items.append(&mut next.announced);
         }
         let state = &self.line.state;
         // Polled first as well: the state commits while the next batch is decoded, rendered and encoded.
-        let (committed, ahead) = tokio::join!(state.commit(items), self.prepare(steps, belongs));
+        let (committed, after) = tokio::join!(state.commit(items), self.prepare(ahead));
         committed?;
-        ahead
+        after
     }
 
     async fn settle(&mut self, behind: Option<(Batch, Written)>) -> Result<()> {
@@ -172,34 +176,11 @@ impl<'a, P: Prepare> Applier<'a, P> {
         self.ask.stop.is_set().then(|| Error::new(Kind::Canceled, "stopped by request"))
     }
 
-    fn take(
-        &mut self,
-        steps: &mut Reader<'_, P::Step>,
-        belongs: impl Fn(&P::Step) -> bool,
-    ) -> Result<Option<Vec<P::Step>>> {
-        let mut taken = Vec::new();
-        let mut bytes = 0;
-        for step in steps.by_ref() {
-            let step = step?;
-            if belongs(&step) {
-                bytes += P::bytes(&step);
-                taken.push(step);
-                if taken.len() == self.size || bytes >= BATCH_BYTES_MAX {
-                    break;
-                }
-            }
+    async fn prepare(&mut self, ahead: &mut Ahead<'_, P>) -> Result<Option<Batch>> {
+        match ahead.batch(self.next_number).await? {
+            Some(ready) => self.accompanied(ready).await,
+            None => Ok(None),
         }
-        Ok((!taken.is_empty()).then_some(taken))
-    }
-
-    async fn prepare(
-        &mut self,
-        steps: &mut Reader<'_, P::Step>,
-        belongs: impl Fn(&P::Step) -> bool,
-    ) -> Result<Option<Batch>> {
-        let Some(taken) = self.take(steps, belongs)? else { return Ok(None) };
-        let ready = self.preparer.batch(self.next_number, taken).await?;
-        self.accompanied(ready).await
     }
 
     /// A batch, with what a system keeps beside each change.
@@ -421,8 +402,6 @@ impl<'a, P: Prepare> Applier<'a, P> {
 /// Items per batch unless the store or the config say otherwise: large enough to share a commit, small enough that
 /// a crash repeats little.
 const BATCH_MAX: usize = 1_000;
-/// Bodies that the listing brought along are written in batches of about this size, whatever their number.
-const BATCH_BYTES_MAX: usize = 1 << 20;
 
 fn dedup_by_key(items: &mut Vec<Item>) {
     let mut seen = HashSet::new();

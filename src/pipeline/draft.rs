@@ -1,5 +1,7 @@
-//! A batch's steps rendered, before anybody looks at what the store holds. Bodies are asked for together, because
-//! some sources can give many at once.
+//! A batch's steps with their bodies, and then rendered, before anybody looks at what the store holds. Bodies are asked
+//! for together, because some sources can give many at once, and no more of them than memory takes.
+
+use std::collections::VecDeque;
 
 use futures::stream::{self, StreamExt};
 
@@ -23,58 +25,95 @@ pub struct Draft {
     pub remark: Option<String>,
 }
 
-/// A step after rendering, before its prior value is known.
+/// Bodies in memory at a time, for one batch.
+const BODIES_BYTES_MAX: usize = 32 << 20;
+
+/// A step on its way to being rendered, before its prior value is known.
 #[allow(clippy::large_enum_variant)] // one per item of a batch, and soon gone
 pub enum Drafted {
     Put(Box<Draft>),
     Delete(Step),
     Done(Ready),
+    /// Waits for what the store holds.
+    Absent(Step),
+    /// With the body it needs, to be rendered.
+    Body(Step, Result<Body>),
+}
+
+impl Drafted {
+    fn body_bytes(&self) -> usize {
+        match self {
+            Drafted::Body(_, Ok(body)) => body.bytes.len(),
+            _ => 0,
+        }
+    }
 }
 
 /// A step after the first look at it.
+#[allow(clippy::large_enum_variant)] // as above
 enum First {
     Drafted(Drafted),
-    /// Waits for what the store holds.
-    Absent(Step),
     /// Waits for its body.
     Body(Step),
 }
 
 impl Preparer<'_> {
-    /// One draft per step, in order.
-    pub(super) async fn drafts(&self, steps: Vec<Step>) -> Vec<Drafted> {
+    /// One draft per step, in order, with bodies as far as they fit; steps whose bodies did not are left over.
+    pub(super) async fn drafts(&self, steps: Vec<Step>) -> (VecDeque<Drafted>, Vec<Step>) {
         let bytes = steps.iter().map(Self::bytes).sum();
-        let (mut absent, mut bodies) = (Vec::new(), Vec::new());
-        let mut drafts: Vec<Option<Drafted>> = Vec::with_capacity(steps.len());
-        for (at, first) in cores::map(steps, bytes, |step| self.first(step)).into_iter().enumerate() {
-            drafts.push(match first {
-                First::Drafted(drafted) => Some(drafted),
-                First::Absent(step) => {
-                    absent.push((at, step));
-                    None
-                }
-                First::Body(step) => {
-                    bodies.push((at, step));
-                    None
-                }
-            });
+        let looked_at = cores::map(steps, bytes, |step| self.first(step));
+        let entries = looked_at.iter().filter_map(|first| match first {
+            First::Body(step) => step.entry.as_ref(),
+            First::Drafted(_) => None,
+        });
+        let entries: Vec<&Entry> = entries.collect();
+        let source = &self.line.source;
+        let bodies = match entries.as_slice() {
+            [] => Vec::new(),
+            some => source.open_all(some, self.line.concurrency, BODIES_BYTES_MAX).await,
+        };
+        let mut bodies = bodies.into_iter();
+        let (mut drafts, mut left) = (VecDeque::with_capacity(looked_at.len()), Vec::new());
+        for first in looked_at {
+            match first {
+                First::Drafted(drafted) => drafts.push_back(drafted),
+                First::Body(step) => match bodies.next() {
+                    Some(body) => drafts.push_back(Drafted::Body(step, body)),
+                    None => left.push(step),
+                },
+            }
         }
-        let absent =
-            stream::iter(absent).map(|(at, step)| async move { (at, self.draft_absent(step).await) });
-        for (at, draft) in absent.buffered(self.line.concurrency).collect::<Vec<_>>().await {
-            drafts[at] = Some(draft);
+        if drafts.is_empty() && !left.is_empty() {
+            let missing = || Err(Error::bug("a source gave no answer for a body"));
+            drafts.extend(left.drain(..).map(|step| Drafted::Body(step, missing())));
         }
-        for (at, draft) in self.draft_with_bodies(bodies).await {
-            drafts[at] = Some(draft);
-        }
-        drafts.into_iter().flatten().collect()
+        (drafts, left)
+    }
+
+    /// Everything that waits is rendered.
+    pub(super) async fn render(&self, drafts: &mut VecDeque<Drafted>) {
+        let bytes = drafts.iter().map(Drafted::body_bytes).sum();
+        let rendered = cores::map(drafts.drain(..).collect(), bytes, |drafted| match drafted {
+            Drafted::Body(step, body) => {
+                let rendered = body.and_then(|body| render::with_body(self.line, &step, body));
+                self.drafted(step, rendered)
+            }
+            other => other,
+        });
+        let rendered = stream::iter(rendered).map(|drafted| async move {
+            match drafted {
+                Drafted::Absent(step) => self.draft_absent(step).await,
+                other => other,
+            }
+        });
+        *drafts = rendered.buffered(self.line.concurrency).collect().await;
     }
 
     /// What can be drafted at once; the rest waits.
     fn first(&self, step: Step) -> First {
         match step.action {
             Action::Change(Change::Delete, _) => First::Drafted(Drafted::Delete(step)),
-            Action::Change(Change::Update, Why::Absent) => First::Absent(step),
+            Action::Change(Change::Update, Why::Absent) => First::Drafted(Drafted::Absent(step)),
             Action::Restamp if step.after.is_some() => First::Drafted(Drafted::Done(self.known_same(&step))),
             Action::Change(..) | Action::Restamp => {
                 match render::without_body(self.line, &step).transpose() {
@@ -83,21 +122,6 @@ impl Preparer<'_> {
                 }
             }
         }
-    }
-
-    async fn draft_with_bodies(&self, steps: Vec<(usize, Step)>) -> Vec<(usize, Drafted)> {
-        let entries: Vec<&Entry> = steps.iter().filter_map(|(_, step)| step.entry.as_ref()).collect();
-        if entries.is_empty() {
-            return Vec::new();
-        }
-        let bodies = self.line.source.open_all(&entries, self.line.concurrency).await;
-        let bytes = bodies.iter().flatten().map(|body| body.bytes.len()).sum();
-        let missing = || Err(Error::bug("a source gave no answer for a body"));
-        let bodies = bodies.into_iter().chain(std::iter::repeat_with(missing));
-        cores::map(steps.into_iter().zip(bodies).collect(), bytes, |((at, step), body)| {
-            let rendered = body.and_then(|body| render::with_body(self.line, &step, body));
-            (at, self.drafted(step, rendered))
-        })
     }
 
     fn drafted(&self, step: Step, drawn: Result<Drawn>) -> Drafted {

@@ -17,6 +17,7 @@ use crate::state::lock::{Lock, Locks};
 use crate::state::{Report, State, item, keys, retention};
 use crate::store::{Expect, SharedStore};
 
+mod ahead;
 mod apply;
 pub mod audit;
 pub mod cores;
@@ -42,6 +43,7 @@ mod peek;
 pub mod plan;
 pub mod prepare;
 pub mod preview;
+mod priors;
 mod put;
 mod read;
 pub mod records;
@@ -280,7 +282,7 @@ impl Pipeline {
         ask.progress.step(&self.name, "writing", Some(plan.adds + plan.updates + plan.deletes));
         let run = report.id.clone();
         let preparer = prepare::Preparer::of(self, &run, &past);
-        let mut applier = apply::Applier::new(self, ask, preparer, report);
+        let mut applier = apply::Applier::new(self, ask, &preparer, report);
         let outcome = applier.all(&mut plan.steps).await;
         let applied = applier.applied;
         let left = footing::left(self, ask, known, &applied, report);

@@ -1,20 +1,21 @@
 //! A batch on its way to the store: rendered, with prior values at hand, as intents and conditional writes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::Pipeline;
 use super::decide::{held_item, is_approved};
-use super::draft::{Draft, Drafted};
+use super::draft::Drafted;
 use super::failing::{self, Failing};
 use super::parked::Parked;
 use super::past::Past;
-use super::plan::{Action, Seen, Step};
+use super::plan::{Action, Step};
 use super::records::Beside;
 use crate::config::Heal;
 use crate::error::{Error, Fault, Result};
+use crate::portion::Lately;
 use crate::record::{Entry, Fingerprint};
 use crate::shape::{Existing, Output};
 use crate::state::held::{Decision, HeldItem, Verdict};
@@ -105,8 +106,22 @@ pub trait Prepare: Sync {
         0
     }
 
-    /// An error ends the run; what is wrong with one step is in its own answer.
-    fn batch(&self, number: u32, steps: Vec<Self::Step>) -> impl Future<Output = Result<Vec<Ready>>> + Send;
+    /// A step with what it needs from the source.
+    type Draft: Send;
+
+    /// Get what these steps need. Those that would be too much for memory stay; the first never does.
+    fn fetch(
+        &self,
+        steps: Vec<Self::Step>,
+    ) -> impl Future<Output = (VecDeque<Self::Draft>, Vec<Self::Step>)> + Send;
+
+    /// As many of the first as fit into memory with what the store holds; at least one. An error ends the run; what is
+    /// wrong with one step is in its own answer.
+    fn batch(
+        &self,
+        number: u32,
+        drafts: &mut VecDeque<Self::Draft>,
+    ) -> impl Future<Output = Result<Vec<Ready>>> + Send;
 }
 
 /// Every write learns its place in the journal, and its baseline record points there.
@@ -154,6 +169,8 @@ pub struct Preparer<'a> {
     pub approved: &'a HashMap<String, HeldItem>,
     pub parked: &'a HashMap<String, Parked>,
     pub failing: &'a HashMap<String, Failing>,
+    /// What values in the store weigh.
+    pub(super) priors_weigh: Lately,
 }
 
 impl Prepare for Preparer<'_> {
@@ -167,13 +184,20 @@ impl Prepare for Preparer<'_> {
         step.entry.as_ref().and_then(|entry| entry.inline.as_ref()).map_or(0, Bytes::len)
     }
 
-    /// Render every step, fetch prior values in one go, and build the writes.
-    async fn batch(&self, batch: u32, steps: Vec<Step>) -> Result<Vec<Ready>> {
-        let mut drafts = self.drafts(steps).await;
-        let mut priors = self.priors(&drafts).await?;
-        let mut ready = Vec::with_capacity(drafts.len());
-        for draft in drafts.drain(..) {
+    type Draft = Drafted;
+
+    async fn fetch(&self, steps: Vec<Step>) -> (VecDeque<Drafted>, Vec<Step>) {
+        self.drafts(steps).await
+    }
+
+    /// Render every step, fetch prior values together, and build the writes.
+    async fn batch(&self, batch: u32, drafts: &mut VecDeque<Drafted>) -> Result<Vec<Ready>> {
+        self.render(drafts).await;
+        let (mut priors, count) = self.priors(drafts).await?;
+        let mut ready = Vec::with_capacity(count);
+        for draft in drafts.drain(..count) {
             match draft {
+                Drafted::Absent(_) | Drafted::Body(..) => return Err(Error::bug("a step was not rendered")),
                 Drafted::Done(one) => ready.push(one),
                 Drafted::Delete(step) => {
                     let prior = priors.remove(&step.key(self.line.shape.key_prefix())?);
@@ -204,22 +228,12 @@ impl<'a> Preparer<'a> {
             approved: &past.approved,
             parked: &past.parked,
             failing: &past.failing,
+            priors_weigh: Lately::default(),
         }
     }
 }
 
 impl Preparer<'_> {
-    /// Older keys of the identity that this one replaces.
-    fn old_keys(step: &Step, output: &Output) -> Result<Vec<String>> {
-        let mut old = output.retire.clone();
-        if let Some((_, base)) = step.base()?
-            && base.key(&step.identity) != output.key
-        {
-            old.push(base.key(&step.identity).to_owned());
-        }
-        Ok(old)
-    }
-
     fn retire(
         &self,
         step: &Step,
@@ -239,35 +253,6 @@ impl Preparer<'_> {
                 self.write(step, intent, Op::Delete, Some(prior))
             })
             .collect())
-    }
-
-    /// What the store holds now under the keys we are about to change. New keys are not looked up unless they may be
-    /// taken over or were seen to be taken: their condition is that nothing is there.
-    async fn priors(&self, drafts: &[Drafted]) -> Result<HashMap<String, Stored>> {
-        let mut wanted = Vec::new();
-        for draft in drafts {
-            match draft {
-                Drafted::Delete(step) => wanted.push(step.key(self.line.shape.key_prefix())?),
-                Drafted::Put(draft) => {
-                    let Draft { step, output, .. } = &**draft;
-                    wanted.extend(Self::old_keys(step, output)?);
-                    let taken = matches!(step.seen, Seen::At(_));
-                    // The listing showed nothing there: the condition of the write tells if that changed.
-                    let unknown = step.seen != Seen::Nothing && !self.is_accounted_for();
-                    let may_be = unknown && self.may_replace(&step.identity);
-                    if taken || step.base.is_some() || may_be {
-                        wanted.push(output.key.clone());
-                    }
-                }
-                Drafted::Done(_) => {}
-            }
-        }
-        if wanted.is_empty() {
-            return Ok(HashMap::new());
-        }
-        let keys: Vec<&str> = wanted.iter().map(String::as_str).collect();
-        let stored = self.line.store.get(&keys).await?;
-        Ok(wanted.iter().cloned().zip(stored).filter_map(|(key, stored)| Some((key, stored?))).collect())
     }
 
     /// May a new entry take over what is already under its key?

@@ -1,6 +1,8 @@
 //! Undo: the reverse of a run, itself a run. Values come from the journal; a key that somebody changed since is held,
 //! not overwritten; what was undone stays pinned, so that the next tick does not redo what a person undid.
 
+use std::collections::VecDeque;
+
 use serde::{Deserialize, Serialize};
 
 use super::apply::{Applied, Applier};
@@ -12,6 +14,7 @@ use super::preview::{Held, Keyed, Preview, Update};
 use super::{Ask, Pipeline, recover};
 use crate::clock::rfc3339_ms;
 use crate::error::{Error, Kind, Result};
+use crate::portion::{Lately, Portion};
 use crate::record::Fingerprint;
 use crate::state::held::{Decision, Header, HeldItem, Verdict};
 use crate::state::journal::{Change, Exceptions, Intent, PriorBase, PriorValue};
@@ -131,8 +134,9 @@ impl Pipeline {
             count_held(report, held, true);
         }
         ask.progress.step(&self.name, "undoing", Some(plan.steps.len()));
-        let preparer = Reverser { line: self, run, undo_run: report.id.clone() };
-        let mut applier = Applier::new(self, ask, preparer, report);
+        let preparer =
+            Reverser { line: self, run, undo_run: report.id.clone(), values_weigh: Lately::default() };
+        let mut applier = Applier::new(self, ask, &preparer, report);
         let outcome = applier.all(&mut plan.steps).await;
         let applied = applier.applied;
         self.keep_undo_held(run, plan, applied, report).await?;
@@ -325,6 +329,7 @@ struct Reverser<'a> {
     line: &'a Pipeline,
     run: &'a str,
     undo_run: String,
+    values_weigh: Lately,
 }
 
 impl Prepare for Reverser<'_> {
@@ -334,23 +339,57 @@ impl Prepare for Reverser<'_> {
         step.change == Change::Delete
     }
 
-    async fn batch(&self, batch: u32, steps: Vec<Reverse>) -> Result<Vec<Ready>> {
-        let keys: Vec<&str> = steps.iter().map(|step| step.key.as_str()).collect();
-        let stored = if keys.is_empty() { Vec::new() } else { self.line.store.get(&keys).await? };
-        let mut loaded: Option<(u32, Vec<Intent>)> = None;
+    type Draft = Reverse;
+
+    /// All it needs is in the journal.
+    async fn fetch(&self, steps: Vec<Reverse>) -> (VecDeque<Reverse>, Vec<Reverse>) {
+        (steps.into(), Vec::new())
+    }
+
+    async fn batch(&self, batch: u32, steps: &mut VecDeque<Reverse>) -> Result<Vec<Ready>> {
+        let mut portion = Portion::expecting(VALUES_BYTES_MAX, self.values_weigh.each());
+        let mut journal = Journal::default();
         let mut ready = Vec::with_capacity(steps.len());
-        for (step, stored) in steps.iter().zip(stored) {
-            if loaded.as_ref().is_none_or(|(number, _)| *number != step.batch) {
-                let key = keys::journal(&self.line.name, self.run, step.batch);
-                loaded = Some((step.batch, self.line.state.read(&key).await?.unwrap_or_default()));
+        while !steps.is_empty() && portion.room() > 0 {
+            let some: Vec<Reverse> = steps.drain(..steps.len().min(portion.room())).collect();
+            let keys: Vec<&str> = some.iter().map(|step| step.key.as_str()).collect();
+            let stored = self.line.store.get(&keys).await?;
+            for (step, stored) in some.iter().zip(stored) {
+                let intent = journal.intent(self, step).await?;
+                let there = stored.as_ref().map_or(0, |stored| stored.value.len());
+                let one = self.one(step, intent, stored).await?;
+                portion.add(there + value_bytes(&one));
+                ready.push(one);
             }
-            let intent = loaded.as_ref().and_then(|(_, intents)| intents.get(step.index as usize));
-            let intent =
-                intent.ok_or_else(|| Error::new(Kind::Corrupt, "the journal changed while it was read"))?;
-            ready.push(self.one(step, intent, stored).await?);
         }
+        self.values_weigh.learn(&portion);
         number(self.line, &self.undo_run, batch, &mut ready).await?;
         Ok(ready)
+    }
+}
+
+/// Values in memory at a time: what is there, and what comes back.
+const VALUES_BYTES_MAX: usize = 32 << 20;
+
+fn value_bytes(ready: &Ready) -> usize {
+    match ready {
+        Ready::Write(write) => super::prepare::value_of(&write.item).map_or(0, bytes::Bytes::len),
+        _ => 0,
+    }
+}
+
+/// The batch of the journal that was read last.
+#[derive(Default)]
+struct Journal(Option<(u32, Vec<Intent>)>);
+
+impl Journal {
+    async fn intent(&mut self, of: &Reverser<'_>, step: &Reverse) -> Result<&Intent> {
+        if self.0.as_ref().is_none_or(|(number, _)| *number != step.batch) {
+            let key = keys::journal(&of.line.name, of.run, step.batch);
+            self.0 = Some((step.batch, of.line.state.read(&key).await?.unwrap_or_default()));
+        }
+        let intent = self.0.as_ref().and_then(|(_, intents)| intents.get(step.index as usize));
+        intent.ok_or_else(|| Error::new(Kind::Corrupt, "the journal changed while it was read"))
     }
 }
 

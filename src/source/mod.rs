@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use futures::stream::{self, StreamExt as _};
@@ -107,10 +107,26 @@ pub trait Source: Send + Sync {
     /// The body of an entry. Called only for what changed, several at a time.
     async fn open(&self, entry: &Entry) -> Result<Body>;
 
-    /// The bodies of several entries, one answer each, in order; no more than `at_once` requests under way.
-    async fn open_all(&self, entries: &[&Entry], at_once: usize) -> Vec<Result<Body>> {
-        let opening: Vec<_> = entries.iter().map(|entry| self.open(entry)).collect();
-        stream::iter(opening).buffered(at_once).collect().await
+    /// The bodies of the first of these entries, one answer each, in order: as many as make up `bytes_max` bytes, and one
+    /// at least. No more than `at_once` requests are under way.
+    async fn open_all(&self, entries: &[&Entry], at_once: usize, bytes_max: usize) -> Vec<Result<Body>> {
+        let mut announced = 0;
+        // Where sizes are known, what would be too much is not even begun.
+        let begun = entries.iter().take_while(|entry| {
+            let fits = announced == 0 || announced < bytes_max as u64;
+            announced += entry.size.unwrap_or(0);
+            fits
+        });
+        let mut opening = begun.map(|entry| self.open(entry)).collect::<Vec<_>>().into_iter();
+        let read = AtomicUsize::new(0);
+        let next = || if read.load(Ordering::Relaxed) < bytes_max.max(1) { opening.next() } else { None };
+        stream::iter(std::iter::from_fn(next))
+            .buffered(at_once)
+            .inspect(|body| {
+                read.fetch_add(body.as_ref().map_or(0, |body| body.bytes.len()), Ordering::Relaxed);
+            })
+            .collect()
+            .await
     }
 
     /// Requests made so far (listings, bodies and retries), for the report.

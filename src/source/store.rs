@@ -11,6 +11,7 @@ use futures::stream::{self, StreamExt as _};
 
 use super::{Cursors, Event, Sink, Source, Versions};
 use crate::error::{Context, Error, Kind, Result};
+use crate::portion::{Lately, Portion};
 use crate::record::{Body, Entry, Fingerprint, Scope, Version};
 use crate::store::{Listed, PAGE, Page, Query, SharedStore, StoreExt, Stored, What};
 
@@ -24,6 +25,8 @@ pub struct FromStore {
     requests: AtomicU64,
     /// A listing met a value without a fingerprint.
     bare: AtomicBool,
+    /// What its values weigh.
+    weigh: Lately,
 }
 
 impl FromStore {
@@ -33,7 +36,8 @@ impl FromStore {
         } else {
             format!("store {} below {prefix}", store.name())
         };
-        FromStore { name, store, prefix, requests: AtomicU64::new(0), bare: AtomicBool::new(false) }
+        let (requests, bare, weigh) = (AtomicU64::new(0), AtomicBool::new(false), Lately::default());
+        FromStore { name, store, prefix, requests, bare, weigh }
     }
 
     fn body(&self, entry: &Entry, stored: Option<Stored>) -> Result<Body> {
@@ -115,21 +119,27 @@ impl Source for FromStore {
     }
 
     /// As many as the store gives at a time; where that fails, one by one, so that each has its own answer.
-    async fn open_all(&self, entries: &[&Entry], at_once: usize) -> Vec<Result<Body>> {
-        let mut bodies = Vec::with_capacity(entries.len());
-        for part in entries.chunks(OPENED_TOGETHER) {
+    async fn open_all(&self, entries: &[&Entry], at_once: usize, bytes_max: usize) -> Vec<Result<Body>> {
+        let mut portion = Portion::expecting(bytes_max, self.weigh.each());
+        let mut bodies: Vec<Result<Body>> = Vec::with_capacity(entries.len());
+        while bodies.len() < entries.len() && portion.room() > 0 {
+            let rest = &entries[bodies.len()..];
+            let part = &rest[..rest.len().min(portion.room()).min(OPENED_TOGETHER)];
             self.requests.fetch_add(1, Ordering::Relaxed);
             let keys: Vec<&str> = part.iter().map(|entry| entry.id.as_str()).collect();
-            match self.store.get(&keys).await {
-                Ok(found) => {
-                    bodies.extend(part.iter().zip(found).map(|(entry, found)| self.body(entry, found)))
-                }
+            let read: Vec<Result<Body>> = match self.store.get(&keys).await {
+                Ok(found) => part.iter().zip(found).map(|(entry, found)| self.body(entry, found)).collect(),
                 Err(_) => {
                     let opening: Vec<_> = part.iter().map(|entry| self.open(entry)).collect();
-                    bodies.extend(stream::iter(opening).buffered(at_once).collect::<Vec<_>>().await);
+                    stream::iter(opening).buffered(at_once).collect().await
                 }
+            };
+            for body in read {
+                portion.add(body.as_ref().map_or(0, |body| body.bytes.len()));
+                bodies.push(body);
             }
         }
+        self.weigh.learn(&portion);
         bodies
     }
 

@@ -13,3 +13,4 @@ pub mod scripted;
 mod setbacks;
 mod sync;
 mod unusable;
+mod weight;

@@ -1,5 +1,5 @@
-//! Blobs by their SHA, out of one `git cat-file --batch` that stays open. Requests that come together are sent
-//! together, so several readers cost one round trip.
+//! Blobs by their SHA, out of one `git cat-file --batch` that stays open, on a thread of its own: what was asked for is
+//! read whether or not anybody waits for it at the moment.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Child;
@@ -10,17 +10,18 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::program::Program;
 use crate::error::{Error, Kind, Result, from_io};
+use crate::portion::Portion;
 use crate::source::files::VALUE_MAX;
 
-/// Requests sent before the first answer is read. Their names fit a pipe many times over, so writing never waits for
-/// reading.
+/// Names sent ahead of the answers. They fit a pipe many times over, so writing never waits for reading.
 const TOGETHER_MAX: usize = 256;
-
-type Answer = oneshot::Sender<Result<Bytes>>;
+/// Readers that wait for their turn.
+const QUEUE_MAX: usize = 64;
 
 struct Wanted {
-    sha: String,
-    answer: Answer,
+    shas: Vec<String>,
+    bytes_max: usize,
+    answer: oneshot::Sender<Vec<Result<Bytes>>>,
 }
 
 /// A handle on the reading thread, which ends with its last handle.
@@ -31,19 +32,22 @@ pub struct Blobs {
 
 impl Blobs {
     pub fn new(program: Program) -> Self {
-        let (wanted, queue) = mpsc::channel(TOGETHER_MAX);
+        let (wanted, queue) = mpsc::channel(QUEUE_MAX);
         tokio::task::spawn_blocking(move || serve(&program, queue));
         Blobs { wanted: Arc::new(wanted) }
     }
 
     pub async fn read(&self, sha: &str) -> Result<Bytes> {
-        if sha.is_empty() || !sha.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Err(gone());
-        }
+        self.read_all(vec![sha.to_owned()], usize::MAX).await.pop().unwrap_or_else(|| Err(ended_early()))
+    }
+
+    /// As many of the first as make up so many bytes, and one at least.
+    pub async fn read_all(&self, shas: Vec<String>, bytes_max: usize) -> Vec<Result<Bytes>> {
         let (answer, answered) = oneshot::channel();
-        let ended = || Error::new(Kind::Unavailable, "git cat-file ended early");
-        self.wanted.send(Wanted { sha: sha.to_owned(), answer }).await.map_err(|_| ended())?;
-        answered.await.unwrap_or_else(|_| Err(ended()))
+        if self.wanted.send(Wanted { shas, bytes_max, answer }).await.is_err() {
+            return vec![Err(ended_early())];
+        }
+        answered.await.unwrap_or_else(|_| vec![Err(ended_early())])
     }
 }
 
@@ -51,28 +55,31 @@ fn gone() -> Error {
     Error::new(Kind::Conflict, "the blob is no longer in the repository")
 }
 
+fn ended_early() -> Error {
+    Error::new(Kind::Unavailable, "git cat-file ended early")
+}
+
 /// Answer until nobody asks any more. A process that broke is started again for the next request.
 fn serve(program: &Program, mut queue: mpsc::Receiver<Wanted>) {
     let mut git: Option<Process> = None;
-    let mut batch = Vec::new();
-    while queue.blocking_recv_many(&mut batch, TOGETHER_MAX) > 0 {
-        let started = git.take().map_or_else(|| Process::start(program), Ok);
-        match started {
-            Err(error) => {
-                let said = error.to_string();
-                for one in batch.drain(..) {
-                    // Whoever stopped waiting needs no answer.
-                    drop(one.answer.send(Err(Error::new(error.kind(), said.clone()))));
-                }
-            }
-            Ok(mut process) => {
-                if process.answer(&mut batch).is_ok() {
-                    git = Some(process);
-                }
-                batch.clear();
-            }
+    while let Some(wanted) = queue.blocking_recv() {
+        let mut blobs = Vec::with_capacity(wanted.shas.len());
+        let asked = git.take().map_or_else(|| Process::start(program), Ok).and_then(|mut process| {
+            process.answer(&wanted.shas, wanted.bytes_max, &mut blobs)?;
+            Ok(process)
+        });
+        match asked {
+            Ok(process) => git = Some(process),
+            // What came before it broke is good. What it broke at has this answer, what follows is asked for again.
+            Err(error) => blobs.push(Err(error)),
         }
+        // Whoever stopped waiting needs no answer.
+        drop(wanted.answer.send(blobs));
     }
+}
+
+fn is_name(sha: &str) -> bool {
+    !sha.is_empty() && sha.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 struct Process {
@@ -87,33 +94,67 @@ impl Process {
         Ok(Process { child, output: BufReader::with_capacity(128 * 1024, output) })
     }
 
-    /// An error means that the process is of no use any more; those not answered see it end.
-    fn answer(&mut self, batch: &mut Vec<Wanted>) -> Result<()> {
+    /// An error means that the process is of no use any more.
+    fn answer(&mut self, shas: &[String], bytes_max: usize, blobs: &mut Vec<Result<Bytes>>) -> Result<()> {
+        let mut portion = Portion::of(bytes_max);
+        let mut asked = 0;
+        loop {
+            let window = portion.room().min(TOGETHER_MAX);
+            // Not one by one: each time both sides have to wake up.
+            if asked - blobs.len() <= window / 2 {
+                let upto = shas.len().min(blobs.len() + window);
+                self.ask(shas.get(asked..upto).unwrap_or_default())?;
+                asked = asked.max(upto);
+            }
+            if window == 0 {
+                // They grew larger than anybody could know; what was asked for in vain is asked for again.
+                return (blobs.len()..asked).try_for_each(|at| self.pass_over(&shas[at]));
+            }
+            if blobs.len() == asked {
+                return Ok(());
+            }
+            let blob = if is_name(&shas[blobs.len()]) { self.blob()? } else { Err(gone()) };
+            portion.add(blob.as_ref().map_or(0, Bytes::len));
+            blobs.push(blob);
+        }
+    }
+
+    fn ask(&mut self, shas: &[String]) -> Result<()> {
         let mut names = String::new();
-        for one in batch.iter() {
-            names.push_str(&one.sha);
+        for sha in shas.iter().filter(|sha| is_name(sha)) {
+            names.push_str(sha);
             names.push('\n');
         }
         let input = self.child.stdin.as_mut().ok_or_else(|| Error::bug("git cat-file has no input"))?;
-        input.write_all(names.as_bytes()).map_err(|error| from_io(error, "asking git cat-file"))?;
-        for one in batch.drain(..) {
-            let blob = self.blob()?;
-            drop(one.answer.send(blob));
-        }
-        Ok(())
+        input.write_all(names.as_bytes()).map_err(|error| from_io(error, "asking git cat-file"))
     }
 
-    /// `SHA TYPE SIZE`, the bytes, a line feed; or `SHA missing`.
-    #[allow(clippy::result_large_err)] // the outer error ends the process, the inner one is the answer
-    fn blob(&mut self) -> Result<Result<Bytes>> {
+    /// `SHA TYPE SIZE`, then the bytes and a line feed; or `SHA missing`, which has no size.
+    fn head(&mut self) -> Result<(String, Option<u64>)> {
         let mut head = String::new();
         let read = self.output.read_line(&mut head).map_err(|error| from_io(error, "reading a blob"))?;
         if read == 0 {
-            return Err(Error::new(Kind::Unavailable, "git cat-file ended early"));
+            return Err(ended_early());
         }
         let mut words = head.trim_end().rsplit(' ');
         let (last, kind) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-        let Ok(size) = last.parse::<u64>() else { return Ok(Err(gone())) };
+        Ok((kind.to_owned(), last.parse().ok()))
+    }
+
+    fn pass_over(&mut self, sha: &str) -> Result<()> {
+        if !is_name(sha) {
+            return Ok(());
+        }
+        match self.head()? {
+            (_, Some(size)) => self.skip(size + 1),
+            (_, None) => Ok(()),
+        }
+    }
+
+    #[allow(clippy::result_large_err)] // the outer error ends the process, the inner one is the answer
+    fn blob(&mut self) -> Result<Result<Bytes>> {
+        let (kind, size) = self.head()?;
+        let Some(size) = size else { return Ok(Err(gone())) };
         if kind != "blob" || size > VALUE_MAX {
             self.skip(size + 1)?;
             let message = format!("a {kind} of {size} bytes; blobs of {VALUE_MAX} bytes at most are taken");

@@ -195,6 +195,11 @@ impl Git {
     }
 }
 
+fn body(entry: &Entry, blob: Result<bytes::Bytes>) -> Result<Body> {
+    let bytes = blob.context(|| format!("reading {}", entry.id))?;
+    Ok(Body { bytes, version: entry.version.clone() })
+}
+
 fn read_news(lines: impl std::io::BufRead, globs: &Globs) -> Result<Option<Vec<News>>> {
     let scope: Scope = "".into();
     let mut news = Vec::new();
@@ -271,8 +276,18 @@ impl Source for Git {
     }
 
     async fn open(&self, entry: &Entry) -> Result<Body> {
-        let bytes = self.blobs()?.read(&entry.version).await.context(|| format!("reading {}", entry.id))?;
-        Ok(Body { bytes, version: entry.version.clone() })
+        body(entry, self.blobs()?.read(&entry.version).await)
+    }
+
+    async fn open_all(&self, entries: &[&Entry], _: usize, bytes_max: usize) -> Vec<Result<Body>> {
+        let shas = entries.iter().map(|entry| entry.version.clone()).collect();
+        match self.blobs() {
+            Ok(blobs) => {
+                let read = blobs.read_all(shas, bytes_max).await;
+                entries.iter().zip(read).map(|(entry, blob)| body(entry, blob)).collect()
+            }
+            Err(error) => vec![Err(error)],
+        }
     }
 
     /// Conversations with the repository; blobs are at hand after the first one.
