@@ -3,6 +3,7 @@
 //! between. This is the only place that writes to a target.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::ahead::Ahead;
@@ -11,7 +12,7 @@ use super::failing::Failure;
 use super::plan::Steps;
 use super::prepare::{Prepare, Ready, Settled, Write};
 use super::settle::{self, Arrived};
-use super::write::{Written, half_moved, write};
+use super::write::{Writing, Written, half_moved};
 use super::{Ask, Pipeline};
 use crate::error::{Error, Fault, Kind, Result};
 use crate::shape::Existing;
@@ -41,7 +42,7 @@ pub struct Applied {
 /// A batch whose intents are (about to be) in state.
 struct Batch {
     number: u32,
-    writes: Vec<Write>,
+    writes: Arc<Vec<Write>>,
     /// What state must hold before it is written: its intents, and items that need no write to the store.
     announced: Vec<Item>,
 }
@@ -96,11 +97,9 @@ impl<'a, P: Prepare> Applier<'a, P> {
         let mut next: Option<Batch> = None;
         let mut behind: Option<(Batch, Written)> = None;
         while let Some(batch) = current {
-            let line = self.line;
-            // The write is polled first, so that the store is at work while its neighbours are encoded.
-            let (written, after) = tokio::join!(write(line, &batch.writes), async {
-                self.beside(behind.take(), &mut next, ahead).await
-            });
+            let writing = Writing::begin(self.line, &batch.writes);
+            let after = self.beside(behind.take(), &mut next, ahead).await;
+            let written = writing.end().await?;
             self.ask.progress.advance(batch.writes.len() as u64);
             let lost = written.given_up.is_some();
             let after = match after {
@@ -160,7 +159,7 @@ impl<'a, P: Prepare> Applier<'a, P> {
     async fn hand_back(&mut self, next: Option<Batch>, error: Error) -> Result<()> {
         if let Some(next) = next {
             let exceptions: Vec<(u32, Late)> =
-                (0u32..).zip(&next.writes).map(|(i, _)| (i, Late::Dropped)).collect();
+                (0u32..).zip(next.writes.iter()).map(|(i, _)| (i, Late::Dropped)).collect();
             let run = &self.report.id;
             let mut items = vec![item(keys::outcomes(&self.line.name, run, next.number), &exceptions)?];
             items.push(Item::delete(keys::open_batch(&self.line.name, run, next.number)));
@@ -185,35 +184,35 @@ impl<'a, P: Prepare> Applier<'a, P> {
 
     /// A batch, with what a system keeps beside each change.
     async fn accompanied(&mut self, ready: Vec<Ready>) -> Result<Option<Batch>> {
-        let Some(mut batch) = self.sort_out(ready)? else { return Ok(None) };
+        if ready.is_empty() {
+            return Ok(None);
+        }
+        let number = self.next_number;
+        self.next_number += 1;
+        let (mut writes, mut announced) = self.sort_out(ready)?;
         if let Some(records) = &self.line.records {
-            let beside = records.beside(self.line, &batch.writes).await?;
-            for (write, beside) in batch.writes.iter_mut().zip(beside) {
+            let beside = records.beside(self.line, &writes).await?;
+            for (write, beside) in writes.iter_mut().zip(beside) {
                 write.intent.still_new = beside.still_new;
                 write.beside = beside;
             }
         }
-        self.announce(&mut batch)?;
-        Ok(Some(batch))
+        self.announce(number, &writes, &mut announced)?;
+        Ok(Some(Batch { number, writes: Arc::new(writes), announced }))
     }
 
-    /// Count what is settled without a write; the rest becomes a batch.
-    fn sort_out(&mut self, ready: Vec<Ready>) -> Result<Option<Batch>> {
-        if ready.is_empty() {
-            return Ok(None);
-        }
-        let writes = Vec::with_capacity(ready.len());
-        let mut batch = Batch { number: self.next_number, writes, announced: Vec::new() };
-        self.next_number += 1;
+    /// Count what is settled without a write, and say what state learns of it; the rest is to be written.
+    fn sort_out(&mut self, ready: Vec<Ready>) -> Result<(Vec<Write>, Vec<Item>)> {
+        let (mut writes, mut announced) = (Vec::with_capacity(ready.len()), Vec::new());
         for one in ready {
             match one {
-                Ready::Write(write) => batch.writes.push(*write),
+                Ready::Write(write) => writes.push(*write),
                 Ready::Settled { scope, how, items, note } => {
                     if let Some(note) = note {
                         self.report.warn(note);
                     }
                     self.applied.settled_aside |= !items.is_empty();
-                    batch.announced.extend(items);
+                    announced.extend(items);
                     self.report.count(&scope, |counts| match how {
                         Settled::Unchanged => counts.unchanged += 1,
                         Settled::Skipped => counts.skipped += 1,
@@ -223,7 +222,7 @@ impl<'a, P: Prepare> Applier<'a, P> {
                 Ready::Parked { entry, parked } => {
                     self.report.warn(format!("{entry}: {}", parked.why));
                     self.report.count(&parked.scope, |counts| counts.skipped += 1);
-                    batch.announced.push(item(keys::parked_item(&self.line.name, &entry), &parked)?);
+                    announced.push(item(keys::parked_item(&self.line.name, &entry), &parked)?);
                     self.applied.parked.insert(entry);
                 }
                 Ready::Failed { scope, scanned, fault } => self.fail(&scope, scanned, fault),
@@ -231,7 +230,7 @@ impl<'a, P: Prepare> Applier<'a, P> {
                 Ready::Remark(text) => self.report.warn(text),
             }
         }
-        Ok(Some(batch))
+        Ok((writes, announced))
     }
 
     fn fail(&mut self, scope: &str, scanned: bool, fault: Fault) {
@@ -254,18 +253,16 @@ impl<'a, P: Prepare> Applier<'a, P> {
     }
 
     /// Say in state what a batch is about to do.
-    fn announce(&self, batch: &mut Batch) -> Result<()> {
-        if batch.writes.is_empty() {
+    fn announce(&self, number: u32, writes: &[Write], items: &mut Vec<Item>) -> Result<()> {
+        if writes.is_empty() {
             return Ok(());
         }
         let (pipeline, run) = (&self.line.name, &self.report.id);
-        let items = &mut batch.announced;
-        items
-            .extend(batch.writes.iter().flat_map(|write| [write.blob.clone(), write.body.clone()]).flatten());
+        items.extend(writes.iter().flat_map(|write| [write.blob.clone(), write.body.clone()]).flatten());
         dedup_by_key(items);
-        let intents: Vec<_> = batch.writes.iter().map(|write| &write.intent).collect();
-        items.push(item(keys::journal(pipeline, run, batch.number), &intents)?);
-        items.push(item(keys::open_batch(pipeline, run, batch.number), &OpenBatch { only: None })?);
+        let intents: Vec<_> = writes.iter().map(|write| &write.intent).collect();
+        items.push(item(keys::journal(pipeline, run, number), &intents)?);
+        items.push(item(keys::open_batch(pipeline, run, number), &OpenBatch { only: None })?);
         // With every batch, so that the journal of a run that is cut off is found and forgotten one day.
         items.push(item(keys::weight(pipeline, run), &self.applied.journal_bytes)?);
         Ok(())

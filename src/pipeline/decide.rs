@@ -100,7 +100,14 @@ struct Decider<'a> {
 
 impl Decider<'_> {
     async fn run(mut self, mut reading: Reading) -> Result<Plan> {
-        self.weigh_sighted(&mut reading.steps).await?;
+        match reading.all_new.take().filter(|_| self.past.is_blank() && !self.line.compares_content()) {
+            // Nobody ever had a say in any of it, and the guard has none: a first load is planned as it was read.
+            Some(id) => {
+                (self.plan.adds, self.plan.whole) = (reading.steps.len(), id);
+                self.weighed = std::mem::take(&mut reading.steps);
+            }
+            None => self.weigh_sighted(&mut reading.steps).await?,
+        }
         self.weigh_unseen(&mut reading.unseen, &reading.scopes)?;
         self.keep_what_was_not_read(&reading)?;
         let holds = guard::judge(&self.line.guard, self.population);

@@ -9,7 +9,7 @@ use super::joined::Joined;
 use super::lines::Lines;
 use super::past::Past;
 use super::peek::{Peek, kept, peek};
-use super::plan::{Action, Seen, Step, Steps, Why};
+use super::plan::{Action, PlanId, Seen, Step, Steps, Why};
 use super::scopes::Scopes;
 use super::sightings::{Row, Sighting, Sightings, What};
 use super::since;
@@ -28,6 +28,8 @@ use crate::store::{Listed, Sum, What as Ls};
 #[derive(Default)]
 pub struct Reading {
     pub steps: Steps,
+    /// The steps' id, as long as all of them are simply new.
+    pub all_new: Option<PlanId>,
     /// Known but not seen; what that means depends on how their scopes ended.
     pub unseen: Steps,
     pub scopes: Scopes,
@@ -164,7 +166,8 @@ impl<'a> Merge<'a> {
             keys::bases(&line.name),
             Ls::Values,
         );
-        let found = Reading { sum: footing::nothing_yet(line, ask), ..Reading::default() };
+        let (sum, all_new) = (footing::nothing_yet(line, ask), Some(PlanId::of(&line.name)));
+        let found = Reading { sum, all_new, ..Reading::default() };
         let (only, heal) = (ask.only.as_deref(), &ask.heal);
         let strangers = Strangers::default();
         Merge { line, only, heal, past, report, baseline, joined, strangers, found, last: None, ground: None }
@@ -315,6 +318,12 @@ impl<'a> Merge<'a> {
         known: Option<&Listed>,
         seen: Seen,
     ) -> Result<()> {
+        match (&mut self.found.all_new, action, &seen) {
+            (Some(id), Action::Change(Change::Add, _), Seen::Nothing | Seen::NotAsked) => {
+                id.add(&sighting.identity, Change::Add, Some(stamp), None);
+            }
+            (all_new, ..) => *all_new = None,
+        }
         self.found.steps.push(&Step {
             scope: sighting.entry.scope.to_string(),
             identity: sighting.identity,
@@ -420,7 +429,11 @@ impl<'a> Merge<'a> {
             after: None,
         };
         // The source's own word that it is gone needs no proof by absence.
-        if gone { self.found.steps.push(&step) } else { self.found.unseen.push(&step) }
+        if !gone {
+            return self.found.unseen.push(&step);
+        }
+        self.found.all_new = None;
+        self.found.steps.push(&step)
     }
 
     /// The source agrees with the store: whatever a person decided about another version is settled.

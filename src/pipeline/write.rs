@@ -1,12 +1,15 @@
 //! Writing a batch to the store: what moves is put before it is cleared away, what failed in passing is tried again.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
+
+use tokio::task::JoinSet;
 
 use super::Pipeline;
 use super::prepare::Write;
 use super::records::{self, Answer};
-use crate::error::{Error, Fault, Result};
+use crate::error::{Error, Fault, Kind, Result};
 use crate::retry::{self, Patience, Verdict};
 use crate::store::Outcome;
 
@@ -20,8 +23,30 @@ pub struct Written {
     pub given_up: Option<Error>,
 }
 
+/// A batch being written, on a task of its own: the store is fed while its neighbours are rendered and settled. Whoever
+/// drops it ends it.
+pub struct Writing(JoinSet<Written>);
+
+impl Writing {
+    pub fn begin(line: &Pipeline, writes: &Arc<Vec<Write>>) -> Self {
+        let (line, writes) = (line.clone(), writes.clone());
+        let mut task = JoinSet::new();
+        task.spawn(async move { write(&line, &writes).await });
+        Writing(task)
+    }
+
+    pub async fn end(mut self) -> Result<Written> {
+        match self.0.join_next().await {
+            Some(Ok(written)) => Ok(written),
+            // A panic in a store is a panic of the pass, wherever it ran.
+            Some(Err(ended)) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
+            Some(Err(_)) | None => Err(Error::new(Kind::Canceled, "writing to the store was broken off")),
+        }
+    }
+}
+
 /// Write a batch. The old key of a record that moves goes only once the new one is there.
-pub async fn write(line: &Pipeline, writes: &[Write]) -> Written {
+async fn write(line: &Pipeline, writes: &[Write]) -> Written {
     let (retired, rest): (Vec<usize>, Vec<usize>) =
         (0..writes.len()).partition(|&index| writes[index].intent.retire);
     let mut written = attempt(line, writes, rest).await;

@@ -218,6 +218,13 @@ impl Store for Tables {
 
     async fn write(&self, items: Vec<Item>, mode: Mode) -> Result<Vec<Result<Outcome>>> {
         check_atomic(&CAPS, items.len(), mode)?;
+        let now = rfc3339_ms(self.clock.now());
+        let writing = || format!("writing to {}", self.name);
+        if let Open::Postgres(database) = &self.database
+            && let Some(outcomes) = database.write_new(&self.tables, &items, &now).await.context(writing)?
+        {
+            return Ok(outcomes.into_iter().map(Ok).collect());
+        }
         let tables = self.tables.clone();
         // Whoever writes has other things to do meanwhile.
         let understood = tokio::task::spawn_blocking(move || understand(&tables, items, mode)).await;
@@ -226,13 +233,13 @@ impl Store for Tables {
         if mode == Mode::All && good.len() < answers.len() {
             return Ok(answers.into_iter().map(|answer| answer.unwrap_or(Ok(Outcome::Untouched))).collect());
         }
-        let batch = Batch { items: good, mode, now: rfc3339_ms(self.clock.now()) };
+        let batch = Batch { items: good, mode, now };
         let written = match &self.database {
             _ if batch.items.is_empty() => Ok(Vec::new()),
             Open::Sqlite(database) => database.write(self.tables.clone(), batch).await,
             Open::Postgres(database) => database.write(&self.tables, batch).await,
         };
-        let mut written = written.context(|| format!("writing to {}", self.name))?.into_iter();
+        let mut written = written.context(writing)?.into_iter();
         let lost = || Err(Error::bug("a write without an outcome"));
         Ok(answers
             .into_iter()

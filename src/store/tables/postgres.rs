@@ -14,7 +14,7 @@ use crate::postgres::pool::Pool;
 use crate::postgres::{BULK_MAX, PostgresPlace, STATEMENT_MAX, Session, quoted, within};
 use crate::record::Fingerprint;
 use crate::secret::Secret;
-use crate::store::{Access, Listed, Outcome, Sum, What};
+use crate::store::{Access, Item, Listed, Outcome, Sum, What};
 
 mod fresh;
 mod pen;
@@ -102,10 +102,26 @@ impl Database {
             .await
     }
 
-    pub async fn write(&self, tables: &[Table], batch: Batch) -> Result<Vec<Result<Outcome>>> {
-        if self.access == Access::Read {
-            return Err(Error::bug("a write to tables that were opened to be read"));
+    /// Rows that are all said to be new; `None` = the careful way must tell.
+    pub async fn write_new(
+        &self,
+        tables: &[Table],
+        items: &[Item],
+        now: &str,
+    ) -> Result<Option<Vec<Outcome>>> {
+        self.must_write()?;
+        self.pool.with(async |session| fresh::write(session, &self.sql, tables, items, now).await).await
+    }
+
+    fn must_write(&self) -> Result<()> {
+        match self.access {
+            Access::Write => Ok(()),
+            Access::Read => Err(Error::bug("a write to tables that were opened to be read")),
         }
+    }
+
+    pub async fn write(&self, tables: &[Table], batch: Batch) -> Result<Vec<Result<Outcome>>> {
+        self.must_write()?;
         self.pool.with(async |session| pen::write(session, &self.sql, tables, &batch).await).await
     }
 }

@@ -4,70 +4,70 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::SinkExt;
+use tokio_postgres::SimpleQueryMessage;
 use tokio_postgres::error::SqlState;
 
-use super::super::Batch;
+use super::super::CAPS;
 use super::super::layout::{Column, Table, Type};
-use super::super::row::{Cell, Cells, version};
+use super::super::row::{self, Cell, Cells, Parsed, Place, version};
 use super::pen::{has_nul, now_ms};
 use super::sql::{CACHE_COPY_BINARY, LOCK, Sql};
 use crate::clock::read_rfc3339_ms;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::postgres::{BULK_MAX, STATEMENT_MAX, Session, within};
 use crate::record::Fingerprint;
-use crate::store::{Expect, Item, Op, Outcome};
+use crate::store::{Expect, Item, Op, Outcome, check_limits};
 
 /// How a COPY in binary begins (a signature, no flags, no extension) and ends.
 const HEAD: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 const TAIL: [u8; 2] = (-1i16).to_be_bytes();
 /// Rows encoded while PostgreSQL works on those before them.
-const PIECE_ROWS: usize = 250;
+const PIECE_ROWS: usize = 125;
 /// Milliseconds from 1970 to 2000, where PostgreSQL counts from.
 const EPOCH_MS: i64 = 946_684_800_000;
 
-/// One row that is to be new.
-struct New<'a> {
-    at: usize,
-    external_id: &'a str,
-    cells: &'a Cells,
-    print: Fingerprint,
-}
-
-/// `None` = something was there, and nothing was written.
+/// `None` = something was there, or is no row: nothing was written, and the careful way will tell.
 pub(super) async fn write(
     session: &mut Session,
     sql: &[Sql],
     tables: &[Table],
-    batch: &Batch,
-) -> Result<Option<Vec<Result<Outcome>>>> {
-    let Some(rows) = all_new(tables, batch) else { return Ok(None) };
-    let now = now_ms(&batch.now);
+    items: &[Item],
+    now: &str,
+) -> Result<Option<Vec<Outcome>>> {
+    let Some(by_table) = by_table(tables, items) else { return Ok(None) };
+    let now = now_ms(now);
+    let parts: Vec<_> =
+        sql.iter().zip(tables).zip(&by_table).filter(|(_, places)| !places.is_empty()).collect();
+    let begin: Vec<String> = parts.iter().map(|((sql, _), places)| sql.reserve_all(places.len())).collect();
     // Ended by hand: a session that is left in the middle is never lent again.
-    within(BULK_MAX, session.batch_execute(&format!("BEGIN; {LOCK}"))).await?;
-    let mut outcomes: Vec<Option<Outcome>> = batch.items.iter().map(|_| None).collect();
-    let mut cache = begun(batch.items.len() * 160);
-    for ((sql, table), rows) in sql.iter().zip(tables).zip(&rows).filter(|(_, rows)| !rows.is_empty()) {
-        let ids = reserve(session, sql, rows.len()).await?;
-        // PostgreSQL works on one piece while the next is encoded.
+    let begin = format!("BEGIN; {LOCK}; {}", begin.join("; "));
+    let reserved = reserved(&within(BULK_MAX, session.simple_query(&begin)).await?)?;
+    let mut fresh = Fresh {
+        tables,
+        items,
+        now,
+        cache: begun(items.len() * 160),
+        outcomes: items.iter().map(|_| None).collect(),
+        odd: false,
+    };
+    for (((sql, table), places), ids) in parts.into_iter().zip(&reserved) {
         let mut lines = begun(PIECE_ROWS * 320);
-        let pieces = rows.chunks(PIECE_ROWS).zip(ids.chunks(PIECE_ROWS)).map(|(rows, ids)| {
-            for (row, row_id) in rows.iter().zip(ids) {
-                put_row(&mut lines, table, row.cells, *row_id, now);
-                put_entry(&mut cache, table, row, *row_id, now);
-                let version = version(*row_id, now, &row.print.to_string());
-                outcomes[row.at] = Some(Outcome::Applied(Some(version)));
-            }
-            lines.split().freeze()
-        });
-        if !copied(session, &sql.copy_binary, pieces).await? {
+        let pieces = places.chunks(PIECE_ROWS).zip(ids.chunks(PIECE_ROWS));
+        let pieces = pieces.map_while(|(places, ids)| fresh.piece(table, &mut lines, places, ids));
+        if !copied(session, &sql.copy_binary, pieces).await? || fresh.odd {
             return undone(session).await;
         }
     }
-    if !copied(session, CACHE_COPY_BINARY, [cache.freeze()].into_iter()).await? {
+    if !copied(session, CACHE_COPY_BINARY, [fresh.cache.freeze()].into_iter()).await? {
         return undone(session).await;
     }
     within(BULK_MAX, session.batch_execute("COMMIT")).await?;
-    Ok(Some(outcomes.into_iter().flatten().map(Ok).collect()))
+    fresh
+        .outcomes
+        .into_iter()
+        .collect::<Option<_>>()
+        .map(Some)
+        .ok_or_else(|| Error::bug("a row was left out"))
 }
 
 async fn undone<T>(session: &Session) -> Result<Option<T>> {
@@ -75,22 +75,56 @@ async fn undone<T>(session: &Session) -> Result<Option<T>> {
     Ok(None)
 }
 
-/// The rows by table, if nothing else is in the batch and COPY has a form for all of it.
-fn all_new<'a>(tables: &[Table], batch: &'a Batch) -> Option<Vec<Vec<New<'a>>>> {
-    let mut rows: Vec<Vec<New<'a>>> = tables.iter().map(|_| Vec::new()).collect();
-    for (at, (item, parsed)) in batch.items.iter().enumerate() {
-        let (cells, print) = parsed.put.as_ref()?;
-        let place = &parsed.place;
-        if !is_new(item) || !tells_instants(&tables[place.table], cells) {
-            return None;
-        }
-        rows[place.table].push(New { at, external_id: &place.external_id, cells, print: *print });
+/// Where each table's rows are in the batch, if all of it is rows that are said to be new.
+fn by_table(tables: &[Table], items: &[Item]) -> Option<Vec<Vec<usize>>> {
+    let mut all: Vec<Vec<usize>> = tables.iter().map(|_| Vec::new()).collect();
+    if items.is_empty() || !items.iter().all(is_new) {
+        return None;
     }
-    Some(rows)
+    for (at, item) in items.iter().enumerate() {
+        all[row::place(tables, &item.key)?.table].push(at);
+    }
+    Some(all)
 }
 
 fn is_new(item: &Item) -> bool {
     matches!(&item.op, Op::Put { value, .. } if !has_nul(value)) && item.expect == Expect::Absent
+}
+
+/// A batch on its way in.
+struct Fresh<'a> {
+    tables: &'a [Table],
+    items: &'a [Item],
+    now: i64,
+    /// Cache entries of what went before.
+    cache: BytesMut,
+    outcomes: Vec<Option<Outcome>>,
+    /// An item turned out to be something else than a new row.
+    odd: bool,
+}
+
+impl Fresh<'_> {
+    /// Read and encode some rows; PostgreSQL works on those before them meanwhile.
+    fn piece(&mut self, table: &Table, lines: &mut BytesMut, places: &[usize], ids: &[i64]) -> Option<Bytes> {
+        for (at, row_id) in places.iter().zip(ids) {
+            let Some((place, cells, print)) = self.understood(table, &self.items[*at]) else {
+                self.odd = true;
+                return None;
+            };
+            let print = print.to_string();
+            put_row(lines, table, &cells, *row_id, self.now);
+            put_entry(&mut self.cache, table, (&place.external_id, &print), *row_id, self.now);
+            self.outcomes[*at] = Some(Outcome::Applied(Some(version(*row_id, self.now, &print))));
+        }
+        Some(lines.split().freeze())
+    }
+
+    fn understood(&self, table: &Table, item: &Item) -> Option<(Place, Cells, Fingerprint)> {
+        check_limits(&CAPS, item).ok()?;
+        let Parsed { place, put } = row::parse(self.tables, item).ok()?;
+        let (cells, print) = put.filter(|(cells, _)| tells_instants(table, cells))?;
+        Some((place, cells, print))
+    }
 }
 
 /// Every instant is in the one form we write: in another it would be taken for a row that somebody altered.
@@ -103,10 +137,15 @@ fn tells_instants(table: &Table, cells: &Cells) -> bool {
     instants.chain(&cells.missing_since).all(|text| read_rfc3339_ms(text).is_some())
 }
 
-async fn reserve(session: &Session, sql: &Sql, count: usize) -> Result<Vec<i64>> {
-    let count = i64::try_from(count).unwrap_or(i64::MAX);
-    let row = within(BULK_MAX, session.query_one(&sql.reserve_all, &[&count])).await?;
-    Ok(row.get(0))
+/// Row ids, a list for each table: `{1,2,3}`.
+fn reserved(answers: &[SimpleQueryMessage]) -> Result<Vec<Vec<i64>>> {
+    let lists = answers.iter().filter_map(|answer| match answer {
+        SimpleQueryMessage::Row(row) => row.get(0),
+        _ => None,
+    });
+    let list = |text: &str| text.trim_matches(['{', '}']).split(',').map(str::parse).collect();
+    let lists: Result<Vec<Vec<i64>>, _> = lists.map(list).collect();
+    lists.map_err(|error| Error::bug("row ids that are no numbers").caused_by(error))
 }
 
 /// `false` = a key is taken.
@@ -151,11 +190,11 @@ fn put_row(out: &mut BytesMut, table: &Table, row: &Cells, row_id: i64, now: i64
     }
 }
 
-fn put_entry(out: &mut BytesMut, table: &Table, row: &New<'_>, row_id: i64, now: i64) {
+fn put_entry(out: &mut BytesMut, table: &Table, (id, print): (&str, &str), row_id: i64, now: i64) {
     put_count(out, 6);
     put_bytes(out, table.name.as_bytes());
-    put_bytes(out, row.external_id.as_bytes());
-    put_bytes(out, row.print.to_string().as_bytes());
+    put_bytes(out, id.as_bytes());
+    put_bytes(out, print.as_bytes());
     put_i64(out, row_id);
     put_i64(out, table.schema_version);
     put_instant(out, Some(now));

@@ -8,7 +8,6 @@ use tokio_postgres::Transaction;
 use super::super::Batch;
 use super::super::layout::{Table, Type};
 use super::super::row::{Cell, Cells, Held, Place, version};
-use super::fresh;
 use super::sql::{CACHE_COPY, CACHE_DELETE, LOCK, Sql};
 use crate::error::{Error, Kind, Result};
 use crate::postgres::{BULK_MAX, STATEMENT_MAX, Session, within};
@@ -31,9 +30,6 @@ pub(super) async fn write(
     tables: &[Table],
     batch: &Batch,
 ) -> Result<Vec<Result<Outcome>>> {
-    if let Some(outcomes) = fresh::write(session, sql, tables, batch).await? {
-        return Ok(outcomes);
-    }
     let transaction = within(STATEMENT_MAX, session.transaction()).await?;
     within(BULK_MAX, transaction.batch_execute(LOCK)).await?;
     let places: Vec<Place> = batch.items.iter().map(|(_, parsed)| parsed.place.clone()).collect();

@@ -22,8 +22,8 @@ pub(in crate::store::tables) struct Sql {
     pub copy_binary: String,
     /// Row ids for rows to come.
     pub reserve: String,
-    /// The same as one list.
-    pub reserve_all: String,
+    /// The same as one list, up to their number.
+    reserve_all: String,
     pub delete: String,
     /// For each column of the table: its place among those selected.
     places: Vec<Option<usize>>,
@@ -96,15 +96,21 @@ fn sum(name: &str, seen_ms: &str) -> String {
     )
 }
 
-fn reserve(name: &str) -> String {
+/// All but how many.
+fn reserve_from(name: &str, ids: &str) -> String {
     format!(
         "WITH ids AS MATERIALIZED (SELECT pg_get_serial_sequence('{}', 'row_id')::regclass AS of)
-         SELECT nextval(ids.of) FROM ids, generate_series(1, $1::bigint)",
+         SELECT {ids} FROM ids, generate_series(1, ",
         name.replace('\'', "''")
     )
 }
 
 impl Sql {
+    /// A statement that reserves so many row ids.
+    pub fn reserve_all(&self, count: usize) -> String {
+        format!("{}{count})", self.reserve_all)
+    }
+
     pub fn new(table: &Table, found: &Found) -> Self {
         let name = quoted(&table.name);
         let (places, mut selected) = selection(table, found);
@@ -126,7 +132,6 @@ impl Sql {
         let joined = format!("FROM sync_cache c {row}");
         let entry = each_in("sync_cache", "c", "c.table_name = $1 AND c.external_id = i.external_id");
         let into = format!("COPY {name}(row_id, created_at, updated_at, missing_since, {})", all.join(", "));
-        let reserve = reserve(&name);
         Sql {
             absent: found.columns.is_empty(),
             list_keys: format!(
@@ -146,8 +151,8 @@ impl Sql {
             update: update(&name, &all, &typed),
             copy: format!("{into} FROM STDIN"),
             copy_binary: format!("{into} FROM STDIN BINARY"),
-            reserve_all: reserve.replace("nextval(ids.of)", "array_agg(nextval(ids.of))"),
-            reserve,
+            reserve_all: reserve_from(&name, "array_agg(nextval(ids.of))"),
+            reserve: format!("{}$1::bigint)", reserve_from(&name, "nextval(ids.of)")),
             delete: format!("DELETE FROM {name} WHERE row_id = ANY($1)"),
             places,
             selected: count,
