@@ -53,6 +53,13 @@ impl Fingerprint {
         Some(Fingerprint(bytes.try_into().ok()?))
     }
 
+    /// Its 64 digits, without a string of their own.
+    fn with_hex<T>(&self, tell: impl FnOnce(&str) -> T) -> Option<T> {
+        let mut text = [0; 64];
+        hex::encode_to_slice(self.0, &mut text).ok()?;
+        std::str::from_utf8(&text).ok().map(tell)
+    }
+
     /// Enough of it for a person to tell two apart.
     pub fn short(&self) -> String {
         hex::encode(&self.0[..6])
@@ -61,7 +68,7 @@ impl Fingerprint {
 
 impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&hex::encode(self.0))
+        self.with_hex(|text| f.write_str(text)).unwrap_or(Err(fmt::Error))
     }
 }
 
@@ -77,9 +84,8 @@ impl Serialize for Fingerprint {
         if !serializer.is_human_readable() {
             return self.0.serialize(serializer);
         }
-        let mut text = [0; 64];
-        hex::encode_to_slice(self.0, &mut text).map_err(serde::ser::Error::custom)?;
-        serializer.serialize_str(std::str::from_utf8(&text).map_err(serde::ser::Error::custom)?)
+        let told = self.with_hex(|text| serializer.serialize_str(text));
+        told.unwrap_or_else(|| Err(serde::ser::Error::custom("a hash is not to be told in hex")))
     }
 }
 

@@ -8,8 +8,8 @@ use std::task::Poll;
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, MaybeDone, maybe_done};
 
-use super::plan::Reader;
 use super::prepare::{Prepare, Ready};
+use super::steps::Reader;
 use crate::error::{Error, Result};
 
 /// Bodies that the listing brought along are written in batches of about this size, whatever their number.

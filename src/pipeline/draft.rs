@@ -92,6 +92,9 @@ impl Preparer<'_> {
 
     /// Everything that waits is rendered.
     pub(super) async fn render(&self, drafts: &mut VecDeque<Drafted>) {
+        if !drafts.iter().any(|drafted| matches!(drafted, Drafted::Absent(_) | Drafted::Body(..))) {
+            return;
+        }
         let bytes = drafts.iter().map(Drafted::body_bytes).sum();
         let rendered = cores::map(drafts.drain(..).collect(), bytes, |drafted| match drafted {
             Drafted::Body(step, body) => {
@@ -100,13 +103,16 @@ impl Preparer<'_> {
             }
             other => other,
         });
-        let rendered = stream::iter(rendered).map(|drafted| async move {
+        let (mut absent, mut rest) = (Vec::new(), VecDeque::with_capacity(rendered.len()));
+        for drafted in rendered {
             match drafted {
-                Drafted::Absent(step) => self.draft_absent(step).await,
-                other => other,
+                Drafted::Absent(step) => absent.push(step),
+                other => rest.push_back(other),
             }
-        });
-        *drafts = rendered.buffered(self.line.concurrency).collect().await;
+        }
+        let absent = stream::iter(absent).map(|step| self.draft_absent(step));
+        rest.extend(absent.buffered(self.line.concurrency).collect::<Vec<_>>().await);
+        *drafts = rest;
     }
 
     /// What can be drafted at once; the rest waits.

@@ -55,6 +55,7 @@ mod settle;
 mod sightings;
 mod since;
 mod sorter;
+mod steps;
 mod stock;
 pub mod undo;
 pub mod why;

@@ -4,8 +4,9 @@
 use std::collections::HashSet;
 
 use super::Pipeline;
-use super::plan::{Step, Steps};
+use super::plan::Step;
 use super::scopes::{Absence, Scopes};
+use super::steps::Steps;
 use crate::error::Result;
 
 /// Identities in scopes without an end whose owner is proven gone, generation by generation.

@@ -1,14 +1,10 @@
-//! The plan: what a pass would do, item by item, without values. It spills to an unnamed temporary file when it
-//! grows, so that a million changes cost disk, not memory.
+//! The plan: what a pass would do, item by item, without values.
 
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::sync::OnceLock;
 
-use postcard::ser_flavors::Flavor;
 use serde::{Deserialize, Serialize};
-use tempfile::SpooledTempFile;
 
-use crate::error::{Error, Result, from_io};
+use crate::error::Result;
 use crate::record::{Entry, Fingerprint, Version};
 use crate::state::Base;
 use crate::state::journal::Change;
@@ -133,127 +129,6 @@ impl Step {
             return Ok(base.key(&self.identity).to_owned());
         }
         Ok(key_prefix.map_or_else(|| self.identity.clone(), |prefix| format!("{prefix}{}", self.identity)))
-    }
-}
-
-/// Above this a plan moves from memory to a temporary file.
-const MEMORY_MAX: usize = 32 * 1024 * 1024;
-
-/// Bytes of the length before each step.
-const LENGTH: usize = 4;
-
-/// Steps are encoded where they belong, behind those before them.
-struct Behind<'a>(&'a mut Vec<u8>);
-
-impl Flavor for Behind<'_> {
-    type Output = ();
-
-    fn try_extend(&mut self, data: &[u8]) -> postcard::Result<()> {
-        self.0.extend_from_slice(data);
-        Ok(())
-    }
-
-    fn try_push(&mut self, data: u8) -> postcard::Result<()> {
-        self.0.push(data);
-        Ok(())
-    }
-
-    fn finalize(self) -> postcard::Result<()> {
-        Ok(())
-    }
-}
-
-/// Steps in order, written once, read as often as needed.
-pub struct Steps {
-    file: SpooledTempFile,
-    count: u64,
-    buffer: Vec<u8>,
-}
-
-impl Default for Steps {
-    fn default() -> Self {
-        Steps { file: SpooledTempFile::new(MEMORY_MAX), count: 0, buffer: Vec::new() }
-    }
-}
-
-impl Steps {
-    /// In a file from the start, for those who know that they will outgrow memory.
-    pub fn on_disk() -> Self {
-        Steps { file: SpooledTempFile::new(0), ..Steps::default() }
-    }
-
-    pub fn push<T: Serialize>(&mut self, step: &T) -> Result<()> {
-        self.count += 1;
-        let start = self.buffer.len();
-        self.buffer.extend_from_slice(&[0; LENGTH]);
-        postcard::serialize_with_flavor(step, Behind(&mut self.buffer))
-            .map_err(|error| Error::bug("encoding a plan").caused_by(error))?;
-        let length = u32::try_from(self.buffer.len() - start - LENGTH)
-            .map_err(|_| Error::bug("a step of the plan is too large"))?;
-        self.buffer[start..start + LENGTH].copy_from_slice(&length.to_le_bytes());
-        if self.buffer.len() > 256 * 1024 { self.flush() } else { Ok(()) }
-    }
-
-    fn flush(&mut self) -> Result<()> {
-        let written = self.file.write_all(&self.buffer).map_err(|error| from_io(error, "writing the plan"));
-        self.buffer.clear();
-        written
-    }
-
-    /// Nothing will be added for a while: give back the memory that takes.
-    pub fn put_down(&mut self) -> Result<()> {
-        self.flush()?;
-        self.buffer = Vec::new();
-        Ok(())
-    }
-
-    pub fn len(&self) -> u64 {
-        self.count
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    /// Read from the start.
-    pub fn read<T: for<'de> Deserialize<'de>>(&mut self) -> Result<Reader<'_, T>> {
-        self.put_down()?;
-        self.file.seek(SeekFrom::Start(0)).map_err(|error| from_io(error, "reading the plan"))?;
-        Ok(Reader {
-            input: BufReader::with_capacity(64 * 1024, &mut self.file),
-            row: Vec::new(),
-            of: std::marker::PhantomData,
-        })
-    }
-}
-
-pub struct Reader<'a, T> {
-    input: BufReader<&'a mut SpooledTempFile>,
-    row: Vec<u8>,
-    of: std::marker::PhantomData<T>,
-}
-
-impl<T: for<'de> Deserialize<'de>> Reader<'_, T> {
-    fn row(&mut self) -> Result<Option<T>> {
-        let doing = "reading the plan";
-        if self.input.fill_buf().map_err(|error| from_io(error, doing))?.is_empty() {
-            return Ok(None);
-        }
-        let mut length = [0; LENGTH];
-        self.input.read_exact(&mut length).map_err(|error| from_io(error, doing))?;
-        self.row.resize(u32::from_le_bytes(length) as usize, 0);
-        self.input.read_exact(&mut self.row).map_err(|error| from_io(error, doing))?;
-        postcard::from_bytes(&self.row)
-            .map(Some)
-            .map_err(|error| Error::bug("decoding a plan").caused_by(error))
-    }
-}
-
-impl<T: for<'de> Deserialize<'de>> Iterator for Reader<'_, T> {
-    type Item = Result<T>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.row().transpose()
     }
 }
 

@@ -8,7 +8,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::plan::{Action, Seen, Step, Steps};
+use super::plan::{Action, Seen, Step};
+use super::steps::Steps;
 use super::{Ask, Pipeline, decide, finish, past, read, render, stock};
 use crate::clock::rfc3339_ms;
 use crate::error::{Error, Kind, Result};

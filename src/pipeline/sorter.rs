@@ -4,8 +4,8 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
-use super::plan::{Reader, Steps};
 use super::sightings::Sighting;
+use super::steps::{Reader, Steps};
 use crate::error::Result;
 
 /// A part in memory, by estimate: with it, sorting a million entries needs well under 150 MB.
