@@ -101,7 +101,7 @@ struct Decider<'a> {
 
 impl Decider<'_> {
     async fn run(mut self, mut reading: Reading) -> Result<Plan> {
-        match reading.all_new.take().filter(|_| self.past.is_blank() && !self.line.compares_content()) {
+        match reading.all_new.take().filter(|_| self.past.is_blank()) {
             // Nobody ever had a say in any of it, and the guard has none: a first load is planned as it was read.
             Some(id) => {
                 (self.plan.adds, self.plan.whole) = (reading.steps.len(), id);

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result, from_io};
 
-/// Above this steps move from memory to a file.
-const MEMORY_MAX: usize = 48 * 1024 * 1024;
+/// Above this steps move from memory to a file. A hundred thousand rows with their bodies stay.
+const MEMORY_MAX: usize = 64 * 1024 * 1024;
 /// Steps that are put away together.
 const BLOCK: usize = 256 * 1024;
 /// Bytes of the length before each step.
