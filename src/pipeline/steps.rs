@@ -91,9 +91,11 @@ impl Steps {
         };
         // Whoever read it left it anywhere.
         file.seek(SeekFrom::End(0)).map_err(|error| from_io(error, doing))?;
-        for block in self.blocks.drain(..).chain([std::mem::take(&mut self.buffer)]) {
+        for block in self.blocks.drain(..) {
             file.write_all(&block).map_err(|error| from_io(error, doing))?;
         }
+        file.write_all(&self.buffer).map_err(|error| from_io(error, doing))?;
+        self.buffer.clear();
         self.file = Some(file);
         Ok(())
     }
