@@ -25,8 +25,10 @@ pub struct Draft {
     pub remark: Option<String>,
 }
 
-/// Bodies in memory at a time, for one batch.
+/// Bodies in memory at a time, for one batch …
 const BODIES_BYTES_MAX: usize = 32 << 20;
+/// … and where requests are counted against a limit, so that one takes ten thousand documents of 25 KiB.
+const COUNTED_BODIES_BYTES_MAX: usize = 256 << 20;
 
 /// A step on its way to being rendered, before its prior value is known.
 #[allow(clippy::large_enum_variant)] // one per item of a batch, and soon gone
@@ -70,7 +72,7 @@ impl Preparer<'_> {
         let source = &self.line.source;
         let bodies = match entries.as_slice() {
             [] => Vec::new(),
-            some => source.open_all(some, self.line.concurrency, BODIES_BYTES_MAX).await,
+            some => source.open_all(some, self.line.concurrency, self.bodies_bytes_max()).await,
         };
         let mut bodies = bodies.into_iter();
         let (mut drafts, mut left) = (VecDeque::with_capacity(looked_at.len()), Vec::new());
@@ -88,6 +90,10 @@ impl Preparer<'_> {
             drafts.extend(left.drain(..).map(|step| Drafted::Body(step, missing())));
         }
         (drafts, left)
+    }
+
+    fn bodies_bytes_max(&self) -> usize {
+        if self.line.store.caps().strong_read { BODIES_BYTES_MAX } else { COUNTED_BODIES_BYTES_MAX }
     }
 
     /// Everything that waits is rendered.

@@ -82,8 +82,10 @@ fn large_repository(at: &Path, count: usize) {
     assert!(git(&["init", "--quiet", "--bare", "--initial-branch=main"]).status().unwrap().success());
     let mut import = git(&["fast-import", "--quiet"]).stdin(Stdio::piped()).spawn().unwrap();
     let mut said = String::from("commit refs/heads/main\ncommitter n <e@example.org> 0 +0000\ndata 1\nx\n");
+    // As long as regulations are: a bulk request's worth of them is more than other stores' batches hold.
+    let rest = "shall not ".repeat(820);
     for number in 0..count {
-        let text = super::desk::policy(number);
+        let text = format!("{}\n{rest}\n", super::desk::policy(number));
         said.push_str(&format!("M 644 inline policies/p{number:05}.md\ndata {}\n{text}\n", text.len()));
     }
     import.stdin.take().unwrap().write_all(said.as_bytes()).unwrap();
