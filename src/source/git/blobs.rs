@@ -64,14 +64,17 @@ fn serve(program: &Program, mut queue: mpsc::Receiver<Wanted>) {
     let mut git: Option<Process> = None;
     while let Some(wanted) = queue.blocking_recv() {
         let mut blobs = Vec::with_capacity(wanted.shas.len());
-        let asked = git.take().map_or_else(|| Process::start(program), Ok).and_then(|mut process| {
-            process.answer(&wanted.shas, wanted.bytes_max, &mut blobs)?;
-            Ok(process)
-        });
-        match asked {
-            Ok(process) => git = Some(process),
-            // What came before it broke is good. What it broke at has this answer, what follows is asked for again.
-            Err(error) => blobs.push(Err(error)),
+        match git.take().map_or_else(|| Process::start(program), Ok) {
+            // It would not start for the next ones either.
+            Err(error) => {
+                let same = || Err(Error::new(error.kind(), error.to_string()));
+                blobs.extend(wanted.shas.iter().map(|_| same()));
+            }
+            Ok(mut process) => match process.answer(&wanted.shas, wanted.bytes_max, &mut blobs) {
+                Ok(()) => git = Some(process),
+                // What came before it broke is good. What it broke at has this answer, the rest is asked for again.
+                Err(error) => blobs.push(Err(error)),
+            },
         }
         // Whoever stopped waiting needs no answer.
         drop(wanted.answer.send(blobs));
