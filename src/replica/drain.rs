@@ -172,7 +172,7 @@ impl<'a> Drainer<'a> {
                 _ = stop.changed(), if !stopping => return Ok(()),
                 page = self.ledger.written(), if !self.ledger.is_empty() => page?,
             };
-            self.tell_all(page).await?;
+            self.tell_all(page)?;
         }
     }
 

@@ -17,22 +17,35 @@ use super::{ConflictRule, Replica};
 use crate::error::Result;
 use crate::postgres::{STATEMENT_MAX, Session, within};
 
-/// Outcomes and the marker's revision, in one statement: after a crash either both are there or neither is.
+/// Outcomes, the marker's revision and what people are told about failures, in one statement: after a crash either all
+/// of it is there or nothing is, and an instance that no longer leads writes nothing.
 fn settle_text(tables: &Tables) -> String {
-    let Tables { wal, drain, etcd, .. } = tables;
+    let Tables { wal, drain, etcd, events, .. } = tables;
     format!(
-        "WITH d AS (SELECT * FROM unnest($4::bigint[], $5::text[], $6::bigint[], $7::bigint[], $8::bigint[],
-                      $9::text[], $10::bool[]) AS d(id, status, result, expected, chain, error, held)),
+        "WITH lead AS (
+           UPDATE {drain} SET slot_revision = coalesce($3, slot_revision)
+           WHERE prefix = $1 AND epoch = $2 RETURNING 1),
+         d AS (SELECT * FROM unnest($4::bigint[], $5::text[], $6::bigint[], $7::bigint[], $8::bigint[],
+                 $9::text[], $10::bool[]) AS d(id, status, result, expected, chain, error, held)),
          settled AS (
            UPDATE {wal} w SET status = d.status, held = d.held, expected_revision = d.expected,
              result_revision = CASE WHEN d.status = 'conflict' AND d.result = 0
                THEN (SELECT max(e.revision) FROM {etcd} e WHERE e.key = w.key) ELSE d.result END,
              chain_base = CASE WHEN d.status = 'applied' THEN d.chain END,
              last_error = d.error, attempts = w.attempts + 1, processed_at = clock_timestamp()
-           FROM d WHERE w.id = d.id AND w.status = 'pending' RETURNING 1)
-         UPDATE {drain} SET slot_revision = coalesce($3, slot_revision) WHERE prefix = $1 AND epoch = $2"
+           FROM lead, d WHERE w.id = d.id AND w.status = 'pending'
+           RETURNING w.id, w.key, w.status, w.last_error),
+         told AS (
+           INSERT INTO {events} (prefix, kind, detail)
+           SELECT $1, 'failed', format('write %s to %s: %s', id, key, last_error)
+           FROM settled WHERE status = 'failed' ORDER BY id RETURNING detail)
+         SELECT EXISTS (SELECT 1 FROM lead),
+                (SELECT count(pg_notify('etcd_failures', left(detail, {NOTICE_CHARS}))) FROM told)"
     )
 }
+
+/// NOTIFY takes 8,000 bytes; the row has the whole story.
+const NOTICE_CHARS: usize = 500;
 
 /// Writes decided together.
 #[derive(Debug)]
@@ -145,7 +158,7 @@ impl Pen {
             &errors,
             &held,
         ];
-        let moved = within(STATEMENT_MAX, self.session.execute(&self.settle, &values)).await?;
-        Ok(moved == 1)
+        let said = within(STATEMENT_MAX, self.session.query_one(&self.settle, &values)).await?;
+        Ok(said.get(0))
     }
 }

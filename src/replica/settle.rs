@@ -96,19 +96,19 @@ impl Drainer<'_> {
     /// Wait until something is written down, and say so.
     pub(super) async fn written(&mut self) -> Result<()> {
         let page = self.ledger.written().await?;
-        self.tell_all(page).await
+        self.tell_all(page)
     }
 
-    pub(super) async fn tell_all(&self, page: Option<Arc<Vec<Decided>>>) -> Result<()> {
+    pub(super) fn tell_all(&self, page: Option<Arc<Vec<Decided>>>) -> Result<()> {
         let Some(page) = page else { return Err(self.replica.fenced()) };
         for Decided { writes, .. } in page.iter() {
-            self.tell(writes).await?;
+            self.tell(writes);
         }
         Ok(())
     }
 
-    /// Count, and let people know what they must know.
-    async fn tell(&self, decided: &[(Planned, Outcome)]) -> Result<()> {
+    /// Count, and say what people must know; what they look up later was written down with it.
+    fn tell(&self, decided: &[(Planned, Outcome)]) {
         let meters = &self.replica.meters;
         for (planned, outcome) in decided {
             let key = &planned.row.key;
@@ -122,22 +122,10 @@ impl Drainer<'_> {
                 }
                 Outcome::Failed { .. } => {
                     add(&meters.failures, 1);
-                    self.notify_failure(planned, &reason).await?;
+                    self.replica.note("failed", format!("write {} to {key}: {reason}", planned.row.id));
                 }
             }
         }
-        Ok(())
-    }
-
-    async fn notify_failure(&self, planned: &Planned, reason: &str) -> Result<()> {
-        /// NOTIFY takes 8,000 bytes; the row has the whole story.
-        const PAYLOAD_CHARS: usize = 500;
-        let detail = format!("write {} to {}: {reason}", planned.row.id, planned.row.key);
-        self.replica.record(&self.session, "failed", &detail).await?;
-        let payload: String = detail.chars().take(PAYLOAD_CHARS).collect();
-        within(STATEMENT_MAX, self.session.execute("SELECT pg_notify('etcd_failures', $1)", &[&payload]))
-            .await?;
-        Ok(())
     }
 
     /// Everything queued waits for the same server.

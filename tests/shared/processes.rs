@@ -58,14 +58,20 @@ impl Fleet {
 
     /// Several, each with settings of its own.
     pub async fn of(state: &str, all: &[(&str, String)]) -> Self {
+        Self::beyond(support::etcd().await.endpoints().as_str(), state, all).await
+    }
+
+    /// Processes reach the stores at this address.
+    pub async fn beyond(address: &str, state: &str, all: &[(&str, String)]) -> Self {
         let home = Home::new("");
         let mut config = format!("[state]\nstore = \"{state}\"\n");
         let mut lines = Vec::new();
         for (name, settings) in all {
             let target = fresh_prefix().await;
+            let reached = target.replace(&support::etcd().await.endpoints(), address);
             config.push_str(&format!(
                 "\n[pipelines.{name}]\nfrom = {{ store = \"sqlite:{name}-origin.db\" }}\n\
-                 into = \"{target}\"\nguard = {{ max_delete = \"100%\", max_update = \"100%\" }}\n{settings}"
+                 into = \"{reached}\"\nguard = {{ max_delete = \"100%\", max_update = \"100%\" }}\n{settings}"
             ));
             let origin = home.path(&format!("{name}-origin.db"));
             lines.push(Line { name: (*name).to_owned(), origin, target: open_store(&target).await });

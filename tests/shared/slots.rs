@@ -1,6 +1,7 @@
 //! Schedules of three servers that share a state: a slot is one server's, and runs once; if that one dies, another's.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use serde_json::Value;
 use trueup::state::{State, Status, keys};
@@ -9,7 +10,8 @@ use super::processes::{Fleet, fill, runs};
 use super::servers::{holders, killed, next_run, stop, three};
 use super::{Server, fresh_state};
 use crate::server::rig::Serving;
-use crate::support::{eventually, until};
+use crate::support::proxy::Proxy;
+use crate::support::{self, eventually, until};
 
 /// It came up long ago, and will not again while a test runs.
 const YEARLY: &str = "when = \"0 0 1 1 *\"\n";
@@ -17,8 +19,19 @@ const LONG_AGO: &str = "2020-06-01T00:00:00Z";
 const SLOTS: usize = 6;
 
 async fn fleet(server: Server, names: &[&str], records: usize, settings: &str) -> Fleet {
+    fleet_beyond(&support::etcd().await.endpoints(), server, names, records, settings).await
+}
+
+/// Whose stores are reached at this address.
+async fn fleet_beyond(
+    address: &str,
+    server: Server,
+    names: &[&str],
+    records: usize,
+    settings: &str,
+) -> Fleet {
     let all: Vec<(&str, String)> = names.iter().map(|name| (*name, settings.to_owned())).collect();
-    let fleet = Fleet::of(&fresh_state(server).await, &all).await;
+    let fleet = Fleet::beyond(address, &fresh_state(server).await, &all).await;
     for line in &fleet.lines {
         fill(&line.origin, records, |number| number.to_string()).await;
     }
@@ -110,7 +123,10 @@ async fn a_slot_that_comes_up_on_three_servers_runs_once_on_postgres() {
 
 async fn runner_killed(server: Server) {
     let names = ["one", "two", "three"];
-    let fleet = fleet(server, &names, 600, &format!("{YEARLY}batch = 2\n")).await;
+    // Too slow to be done before somebody was killed, however long servers take to start.
+    let network = Proxy::before(&support::etcd().await.endpoints()).await;
+    network.change(|weather| weather.delay = Duration::from_millis(50));
+    let fleet = fleet_beyond(network.address(), server, &names, 600, &format!("{YEARLY}batch = 2\n")).await;
     served_long_ago(&fleet).await;
     let mut servers = three(&fleet.home, &[]).await;
     let state = fleet.look().await;
@@ -121,6 +137,7 @@ async fn runner_killed(server: Server) {
     let victim = servers.iter().position(|server| server.id() == holder).unwrap();
     let (orphans, at) = killed(&mut servers[victim], &state).await;
     servers.remove(victim);
+    network.clear_up();
     assert!(orphans.contains(&"one".to_owned()), "it was still at work");
     assert!(eventually(async || all_finished(&fleet, &state).await).await);
     stop(&mut servers).await;
