@@ -235,3 +235,17 @@ async fn retention_never_takes_the_newest_row_of_a_key() {
     );
     assert_eq!(stage.sql("select key, status from etcd_wal").await, "/keep/c|pending");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_that_no_longer_leads_decides_nothing() {
+    let stage = Stage::new("fenced").await;
+    let running = stage.draining().await;
+    // As if another had taken over while this one was away.
+    stage.sql("update etcd_drain_state set epoch = epoch + 1").await;
+    stage.sql("insert into etcd_wal (key, value, operation) values ('/elsewhere', 'x', 'put')").await;
+    stage.sql_becomes("select status from etcd_wal", "failed").await;
+    assert!(running.heard("another instance has taken over"), "it noticed before it decided");
+    // Failed once, by the one that leads now, and said with it.
+    assert_eq!(stage.sql("select count(*) from etcd_events where kind = 'failed'").await, "1");
+    running.stop().await;
+}
