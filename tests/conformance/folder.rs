@@ -56,6 +56,50 @@ async fn what_is_no_key_is_not_listed() {
 }
 
 #[tokio::test]
+async fn a_draft_of_a_killed_process_goes_with_the_next_listing_and_one_being_written_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    put(&store, "a/b", "1").await;
+    let [left, written] =
+        ["left", "written"].map(|name| folder.path().join(format!("a/.trueup-draft-{name}")));
+    std::fs::write(&left, "half").unwrap();
+    let writer = std::fs::File::create(&written).unwrap();
+    writer.lock().unwrap();
+    let reader = Folder::open(folder.path(), Access::Read).unwrap();
+    assert_eq!(keys(&reader, "").await, ["a/b"]);
+    assert!(left.exists(), "whoever only reads changes nothing");
+    assert_eq!(keys(&store, "").await, ["a/b"]);
+    assert!(!left.exists() && written.exists());
+    drop(writer);
+    assert_eq!(keys(&store, "").await, ["a/b"]);
+    assert!(!written.exists());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn drafts_in_the_making_survive_listings_by_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, other) = (open(folder.path()), open(folder.path()));
+    let written = async {
+        for round in 0..20 {
+            let items = (0..50).map(|number| Item::put(number.to_string(), format!("{round}"))).collect();
+            for outcome in store.write(items, Mode::Each).await.unwrap() {
+                assert!(outcome.unwrap().landed());
+            }
+        }
+    };
+    let listing = async {
+        loop {
+            keys(&other, "").await;
+        }
+    };
+    tokio::select! {
+        () = written => {}
+        () = listing => {}
+    }
+    assert_eq!(keys(&store, "").await.len(), 50);
+}
+
+#[tokio::test]
 async fn keys_that_are_no_paths_are_refused_one_by_one() {
     let folder = tempfile::tempdir().unwrap();
     let inner = folder.path().join("store");

@@ -3,6 +3,7 @@
 //! A file appears whole or not at all (written under another name, flushed, renamed), and an outcome is returned
 //! when file and folder are on disk. Creating is atomic; other conditions are a look before the write, because a
 //! file system has nothing better to offer. Fingerprints are not kept: the files are for people and other programs.
+//! The other name is locked while it is written; what a killed process left of it goes with the next listing.
 //!
 //! Refused: keys that are no path (empty, `.` or `..` segments, NUL), and a file where a folder is or the other way
 //! round. Links to files are followed, links to folders are not; names that are no UTF-8 are nobody's key.

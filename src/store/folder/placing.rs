@@ -1,9 +1,9 @@
 //! Putting files in their places and taking them away.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File, Permissions, TryLockError};
 use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
@@ -69,19 +69,37 @@ fn place(
     Ok(Some(version))
 }
 
-/// A draft in the folder of its place, the folder made first if it is not there.
+/// A draft in the folder of its place, the folder made first if it is not there. It is locked as long as somebody
+/// writes it.
 fn draft_in(folder: &Path, path: &Path) -> Result<NamedTempFile> {
     // What the user's umask leaves of it, as for any file a program makes.
     let usual = Permissions::from_mode(0o666);
     for attempt in 1.. {
         match tempfile::Builder::new().prefix(DRAFT).permissions(usual.clone()).tempfile_in(folder) {
-            Ok(draft) => return Ok(draft),
+            Ok(draft) if claim(draft.as_file()) || attempt == TRIES => return Ok(draft),
+            Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::NotFound && attempt < TRIES => make_folder(folder)?,
             Err(error) if error.kind() == ErrorKind::NotADirectory => return Err(in_the_way(error, path)),
             Err(error) => return Err(from_io(error, format!("writing {}", path.display()))),
         }
     }
     unreachable!("the last try returns")
+}
+
+/// Lock a new draft; `false` = a sweeper was faster. Where files cannot be locked, nobody sweeps.
+fn claim(draft: &File) -> bool {
+    match draft.try_lock() {
+        Err(TryLockError::WouldBlock) => false,
+        Ok(()) | Err(TryLockError::Error(_)) => draft.metadata().is_ok_and(|facts| facts.nlink() > 0),
+    }
+}
+
+/// Remove a draft whose writer was killed: nobody has it locked. It was never anybody's file, so failing is fine.
+pub(super) fn sweep(draft: &Path) {
+    let Ok(file) = File::options().write(true).open(draft) else { return };
+    if file.try_lock().is_ok() {
+        let _ = fs::remove_file(draft);
+    }
 }
 
 fn in_the_way(error: std::io::Error, path: &Path) -> Error {

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
+use super::placing::sweep;
 use super::{DRAFT, Root, is_absent, look, read_file, version_of};
 use crate::error::{Error, Kind, Result, from_io};
 use crate::store::{Access, Listed, Page, Query, What};
@@ -88,6 +89,7 @@ impl Walks {
 
 /// Where a walk is: the folders it stands in, each with the entries still to come.
 struct Walk {
+    access: Access,
     prefix: String,
     /// Nothing up to and including this key is listed.
     last: Option<String>,
@@ -105,7 +107,8 @@ struct Entered {
 
 impl Walk {
     fn start(root: &Root, wanted: &Wanted) -> Result<Option<Walk>> {
-        let mut walk = Walk { prefix: wanted.prefix.clone(), last: wanted.after.clone(), stack: Vec::new() };
+        let (prefix, last) = (wanted.prefix.clone(), wanted.after.clone());
+        let mut walk = Walk { access: root.access, prefix, last, stack: Vec::new() };
         match fs::metadata(&root.path) {
             Ok(_) => walk.enter(root.path.clone(), String::new())?,
             Err(error) if is_absent(&error) && root.access == Access::Read => return Ok(None),
@@ -138,6 +141,9 @@ impl Walk {
             let entry = entry.map_err(|error| from_io(error, doing()))?;
             let Ok(mut name) = entry.file_name().into_string() else { continue };
             if name.starts_with(DRAFT) {
+                if self.access == Access::Write {
+                    sweep(&entry.path());
+                }
                 continue;
             }
             if entry.file_type().map_err(|error| from_io(error, doing()))?.is_dir() {
