@@ -38,11 +38,14 @@ use generated::watch_client::WatchClient;
 const CALL_MAX: Duration = Duration::from_secs(5);
 /// A page of megabytes, or a transaction that waits for a slow disk.
 const BULK_CALL_MAX: Duration = Duration::from_secs(30);
+/// A token that lives for seconds may be old again before a busy server looks at it.
+const RENEWALS_MAX: u32 = 3;
 /// Long enough for a far server, short enough to try the next endpoint while a person waits.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
-/// A dead peer is noticed within the sum of these two, even on an idle watch.
-const KEEPALIVE_EVERY: Duration = Duration::from_secs(3);
-const KEEPALIVE_ANSWER_MAX: Duration = Duration::from_secs(3);
+/// A dead peer is noticed within the sum of these two, even on an idle watch. etcd ends connections that ask more often
+/// than every five seconds, or while nothing is open on them.
+const KEEPALIVE_EVERY: Duration = Duration::from_secs(6);
+const KEEPALIVE_ANSWER_MAX: Duration = Duration::from_secs(5);
 /// Pages aim at 8 MB; a page of values far larger than the ones before it must still fit.
 pub const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// Enough to keep a loopback or a data-centre link busy while the previous page is written.
@@ -233,7 +236,7 @@ impl Client {
         Q: Clone,
         F: Future<Output = Result<Response<A>, Status>>,
     {
-        let mut renewed = false;
+        let mut renewed = 0;
         loop {
             let mut call = Request::new(request.clone());
             if let Some(token) = self.token().await? {
@@ -243,8 +246,10 @@ impl Client {
             let answer = answer.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer in time")));
             match answer {
                 Ok(response) => return Ok(response.into_inner()),
-                Err(status) if fault::is_stale_token(&status) && self.0.user.is_some() && !renewed => {
-                    renewed = true;
+                Err(status)
+                    if fault::is_stale_token(&status) && self.0.user.is_some() && renewed < RENEWALS_MAX =>
+                {
+                    renewed += 1;
                     *self.0.token.lock().await = None;
                 }
                 Err(status) => return Err(self.note(&status).await.while_(what)),
@@ -291,7 +296,7 @@ fn channel(endpoint: &str, tls: Option<&ClientTlsConfig>) -> Result<Channel> {
         .connect_timeout(CONNECT_MAX)
         .http2_keep_alive_interval(KEEPALIVE_EVERY)
         .keep_alive_timeout(KEEPALIVE_ANSWER_MAX)
-        .keep_alive_while_idle(true)
+        .keep_alive_while_idle(false)
         .initial_stream_window_size(WINDOW_BYTES)
         .initial_connection_window_size(WINDOW_BYTES)
         .connect_lazy())

@@ -1,6 +1,8 @@
 //! `postgres://user@host[:port][,host[:port]]/database[?sslmode=…&sslrootcert=…&sslcert=…&sslkey=…&target_session_attrs=…&table=…]`
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode};
@@ -14,6 +16,8 @@ pub struct PostgresPlace {
     pub(super) config: Config,
     /// The same for each host alone: one that accepts and never answers must not keep us from the next.
     pub(super) hosts: Vec<Config>,
+    /// The host that answered last, which is asked first: a silent one costs seconds each time.
+    pub(super) answered: Arc<AtomicUsize>,
     /// Check the server's certificate. libpq's rule: `verify-ca`, `verify-full`, or a root certificate given.
     pub(super) verify: bool,
     pub(super) authority: Option<PathBuf>,
@@ -38,6 +42,7 @@ impl PostgresPlace {
         let mut place = PostgresPlace {
             config: Config::new(),
             hosts: Vec::new(),
+            answered: Arc::default(),
             verify: false,
             authority: None,
             identity: None,

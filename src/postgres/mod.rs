@@ -4,6 +4,7 @@
 //! It keeps no pool: those who need several connections open several, and know why.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -66,9 +67,11 @@ impl Drop for Session {
 impl Session {
     pub async fn open(place: &PostgresPlace, password: Option<&Secret>) -> Result<Self> {
         let mut outcome = Err(Error::bug("a PostgreSQL URL without a host"));
-        for host in &place.hosts {
-            outcome = Self::open_host(place, host.clone(), password).await;
+        let (first, count) = (place.answered.load(Ordering::Relaxed), place.hosts.len());
+        for host in (first..first + count).map(|turn| turn % count) {
+            outcome = Self::open_host(place, place.hosts[host].clone(), password).await;
             if outcome.is_ok() {
+                place.answered.store(host, Ordering::Relaxed);
                 break;
             }
         }

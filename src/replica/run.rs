@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tokio::sync::{mpsc, watch as flag};
+use tokio_postgres::types::ToSql;
 
 use super::apply::{Applier, Batch};
 use super::drain::Drainer;
@@ -26,6 +27,9 @@ const RECONNECT: Patience = Patience { attempts_max: u32::MAX, wait_ms_first: 50
 /// Old rows are looked for this often.
 const KEEP_EVERY: Duration = Duration::from_secs(600);
 
+/// The number of the lock, of schema and prefix.
+pub(super) const LOCK: &str = "hashtextextended('trueup replica ' || $1 || ' ' || $2, 0)";
+
 /// What a run did until it was asked to stop.
 #[derive(Debug, Clone, Serialize)]
 pub struct RunReport {
@@ -34,7 +38,8 @@ pub struct RunReport {
 }
 
 impl Replica {
-    /// Run until asked to stop: what is queued is still carried over, then it ends well. A server that is away at the
+    /// Run until asked to stop: what is queued is still carried over, unless a snapshot is being taken (then the next
+    /// run does it), and it ends well. A server that is away at the
     /// start is an error; one that goes away later is waited for.
     pub async fn run(&self, mut stop: flag::Receiver<bool>) -> Result<RunReport> {
         let mut failures = 0;
@@ -75,13 +80,23 @@ impl Replica {
         if !self.take_lock(&lead, stop).await? {
             return Ok(());
         }
+        let outcome = self.hold_term(&lead, stop).await;
+        if !outcome.as_ref().is_err_and(|error| error.kind() == Kind::Unavailable) {
+            // The lock would go with the connection, but not before the server has noticed: who looks or takes over
+            // now need not wait for that.
+            self.unlock(&lead).await;
+        }
+        outcome
+    }
+
+    async fn hold_term(&self, lead: &Session, stop: &mut flag::Receiver<bool>) -> Result<()> {
         within(STATEMENT_MAX, lead.batch_execute("LISTEN etcd_changes")).await?;
-        let mut state = self.raise_epoch(&lead).await?;
-        let (cluster, revision) = self.check_lineage(&lead, &state).await?;
+        let mut state = self.raise_epoch(lead).await?;
+        let (cluster, revision) = self.check_lineage(lead, &state).await?;
         set(&self.meters.etcd_revision, revision);
         // Rates are measured from here on.
         self.meters.beat(self.clock.elapsed_ms());
-        self.remember_cluster(&lead, &cluster, state.epoch).await?;
+        self.remember_cluster(lead, &cluster, state.epoch).await?;
         self.note("leading", format!("leading {} from revision {}", self.prefix(), state.applied_revision));
         let mut writer = Applier::new(self, state.epoch).await?;
         let mut drainer = Drainer::new(self, &state).await?;
@@ -96,12 +111,12 @@ impl Replica {
                 state.base = None;
             }
             set(&self.meters.applied_revision, state.applied_revision);
-            let term = Box::pin(self.follow(&lead, &mut writer, &mut drainer, &mut state, stop)).await;
+            let term = Box::pin(self.follow(lead, &mut writer, &mut drainer, &mut state, stop)).await;
             match term {
                 // History went on without us: a snapshot closes the gap.
                 Err(error) if error.kind() == Kind::CursorLost => {
                     self.note("compacted", error.to_string());
-                    state = self.read_state(&lead).await?;
+                    state = self.read_state(lead).await?;
                     state.base = Some(self.begin_base(&writer, true).await?);
                 }
                 other => return other,
@@ -127,10 +142,17 @@ impl Replica {
     }
 
     pub(super) async fn try_lock(&self, session: &Session) -> Result<bool> {
-        let text = "SELECT pg_try_advisory_lock(hashtextextended('trueup replica ' || $1 || ' ' || $2, 0))";
+        let text = format!("SELECT pg_try_advisory_lock({LOCK})");
         let row =
-            within(STATEMENT_MAX, session.query_one(text, &[&self.tables.schema, &self.prefix()])).await?;
+            within(STATEMENT_MAX, session.query_one(&text, &[&self.tables.schema, &self.prefix()])).await?;
         Ok(row.get(0))
+    }
+
+    /// As far as that can be done: it goes with the connection otherwise.
+    async fn unlock(&self, session: &Session) {
+        let text = format!("SELECT pg_advisory_unlock({LOCK})");
+        let values: [&(dyn ToSql + Sync); 2] = [&self.tables.schema, &self.prefix()];
+        let _ = within(STATEMENT_MAX, session.query_one(&text, &values)).await;
     }
 
     async fn remember_cluster(&self, session: &Session, cluster: &str, epoch: i64) -> Result<()> {

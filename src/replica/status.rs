@@ -4,6 +4,7 @@
 use serde::Serialize;
 
 use super::pace::{Beat, LOOK_BACK_MS};
+use super::run::LOCK;
 use super::{Metering, Rates, Replica};
 use crate::error::{Fault, Result};
 use crate::etcd::request::key;
@@ -118,12 +119,13 @@ impl Replica {
 
     /// Whether an instance holds the lock right now.
     async fn is_led(&self, session: &Session) -> Result<bool> {
-        let text = "SELECT EXISTS (SELECT 1 FROM pg_locks l,
-                      (SELECT hashtextextended('trueup replica ' || $1 || ' ' || $2, 0) AS h) k
+        let text = format!(
+            "SELECT EXISTS (SELECT 1 FROM pg_locks l, (SELECT {LOCK} AS h) k
                     WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
                       AND l.classid::bigint = (k.h >> 32) & 4294967295 AND l.objid::bigint = k.h & 4294967295
-                      AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()))";
-        let row = within(BULK_MAX, session.query_one(text, &[&self.tables.schema, &self.prefix()])).await?;
+                      AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()))"
+        );
+        let row = within(BULK_MAX, session.query_one(&text, &[&self.tables.schema, &self.prefix()])).await?;
         Ok(row.get(0))
     }
 }

@@ -26,7 +26,7 @@ async fn s09_etcd_moved_so_etcd_stays_and_the_write_is_a_conflict() {
     stage.sql_becomes("select value from etcd_get('$Pa')", "from etcd").await;
     let reason = stage.sql("select last_error from etcd_wal").await;
     assert!(reason.contains(&winning.to_string()), "both revisions are named: {reason}");
-    assert!(running.heard("conflict: /s09/a"));
+    assert!(eventually(async || running.heard("conflict: /s09/a")).await);
     assert_eq!(running.stop().await.counts.conflicts, 1);
 }
 

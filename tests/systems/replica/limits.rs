@@ -1,5 +1,6 @@
 //! What an etcd takes at once, keeps and has room for.
 
+use trueup::error::{Error, Kind};
 use trueup::etcd::request::put;
 
 use super::{Held, Stage};
@@ -59,7 +60,8 @@ async fn max_attempts_at_an_etcd_without_room_end_in_failed_with_the_reason() {
     let mut stage = with_flags("full", &["--quota-backend-bytes=1000000"]).await;
     stage.spec.max_attempts = 3;
     let running = stage.started().await;
-    let full = eventually(async || stage.client.put(put("fill", vec![0; 100_000])).await.is_err());
+    let refused = |error: Error| error.kind() == Kind::Full;
+    let full = eventually(async || stage.client.put(put("fill", vec![0; 100_000])).await.is_err_and(refused));
     assert!(full.await, "the quota is never reached");
     stage.sql("select etcd_set('$Pa', 'no room')").await;
     stage.sql_becomes("select status, attempts from etcd_wal", "failed|3").await;

@@ -29,6 +29,9 @@ use trueup::replica::{Replica, ReplicaSpec, RunReport};
 
 use crate::support::{self, Etcd, Postgres, eventually};
 
+/// A busy machine stalls for seconds: a promise about time is kept if it is kept in one of a few tries.
+pub const TRIES: u32 = 8;
+
 /// Where a server is: shared by every test, or this test's own.
 pub enum Held<T: 'static> {
     Shared(&'static T),
@@ -187,6 +190,12 @@ impl Stage {
         assert!(wait.await, "{text}\n  wanted {wanted:?}\n  got    {got:?}");
     }
 
+    /// Whether the newest write was carried over in this time.
+    pub async fn last_took_less_than(&self, limit: &str) -> bool {
+        let newest = "from etcd_wal order by id desc limit 1";
+        self.sql(&format!("select processed_at - ts < interval '{limit}' {newest}")).await == "t"
+    }
+
     /// The mirror's live keys equal etcd's.
     pub async fn live_sets_equal(&self) {
         let mut differ = String::new();
@@ -230,6 +239,8 @@ impl Running {
 
     /// It ends by itself, with an error.
     pub async fn fails(mut self) -> trueup::error::Error {
+        let task = self.task.as_ref().unwrap();
+        assert!(eventually(async || task.is_finished()).await, "it runs on");
         self.task.take().unwrap().await.unwrap().unwrap_err()
     }
 

@@ -20,7 +20,7 @@ async fn wait_gives_read_your_writes_and_refuses_to_wait_for_itself() {
     let stage = Stage::new("sql-wait").await;
     let running = stage.start();
     let stamp = stage.sql("select etcd_set('$Pa', 'mine')").await;
-    assert_eq!(stage.sql(&format!("select etcd_wait('$Pa', '{stamp}')")).await, "applied");
+    assert_eq!(stage.sql(&format!("select etcd_wait('$Pa', '{stamp}', '60 seconds')")).await, "applied");
     assert_eq!(stage.sql("select value from etcd_get('$Pa')").await, "mine");
     let refused = stage.try_sql("select etcd_wait('$Pb', etcd_set('$Pb', 'x'))").await.unwrap_err();
     assert!(refused.contains("inside the transaction"), "{refused}");

@@ -92,6 +92,8 @@ async fn a_user_who_is_gone_ends_the_replica_and_fails_no_write() {
     let url = format!("etcd://carrier:secret@{}/gone/", own.endpoints());
     let stage = Stage::at("gone", &url, Held::Own(Box::new(own)), Held::Shared(postgres().await)).await;
     let running = stage.started().await;
+    stage.put("a", "seen by its watch").await;
+    stage.sql_becomes("select count(*) from etcd", "1").await;
     stage.etcd.ctl(&["--user=root:secret", "user", "delete", "carrier"]);
     stage.sql("select etcd_set('$P' || n, 'v') from generate_series(1, 3) n").await;
     let error = running.fails().await;
