@@ -284,10 +284,11 @@ impl Held {
         if self.clock.elapsed_ms() < self.valid_until_ms.load(Ordering::SeqCst) {
             return Ok(());
         }
-        let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // Held until it is decided: of two who find out at once, one would know the reason and the other none.
+        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
         // Who finds out this late was asleep, and what failed then says nothing.
         let asleep = self.clock.elapsed_ms() > self.valid_until_ms.load(Ordering::SeqCst) + ms(TTL);
-        Err(self.lose(trouble.filter(|_| !asleep)))
+        Err(self.lose(trouble.take().filter(|_| !asleep)))
     }
 
     /// It is over, for this reason.

@@ -1,15 +1,19 @@
 //! Single flight: one run per pipeline. Beside an embedded state it is an OS file lock, free the moment its process
 //! dies; on a state that machines share it is a lease.
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::path::PathBuf;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use super::lease::{Fence, Holder, Lease, Leases, Standing};
 use crate::error::{Error, Kind, Result, from_io};
 
-/// Lookers that may come between two tries at a lock; each looks for microseconds.
-const LOOKERS_MAX: usize = 1_000;
+/// Tries at a lock that lookers hold; each looks for microseconds, but may be kept from its processor in the middle.
+const TRIES_MAX: usize = 2_000;
+/// After so many of them in a row the others need time more than we need the lock.
+const HASTY_TRIES: usize = 200;
+const REST: Duration = Duration::from_millis(1);
 
 /// Where locks are taken.
 pub enum Locks {
@@ -23,9 +27,20 @@ pub enum Locks {
 
 /// Held while a pipeline runs; dropping it frees the pipeline, soon. `release` frees it now.
 pub enum Lock<'a> {
-    File(File),
+    File(Locked),
     Process(Taken<'a>),
     Lease(Lease),
+}
+
+/// A file that is locked. It is unlocked, not only closed: a program started meanwhile may hold the file open for the
+/// moment before it becomes another program, and the lock with it.
+pub struct Locked(File);
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // Fails only where closing the file frees it anyway.
+        let _ = self.0.unlock();
+    }
 }
 
 /// A name on the list of those taken.
@@ -67,7 +82,9 @@ impl Locks {
         match self {
             Locks::Folder(folder) => {
                 let Ok(file) = File::open(folder.join(format!("{pipeline}.lock"))) else { return false };
-                matches!(file.try_lock_shared(), Err(std::fs::TryLockError::WouldBlock))
+                let looked = file.try_lock_shared();
+                drop(looked.is_ok().then(|| Locked(file)));
+                matches!(looked, Err(TryLockError::WouldBlock))
             }
             Locks::Process(taken) => {
                 taken.lock().is_ok_and(|names| names.iter().any(|name| name == pipeline))
@@ -141,15 +158,19 @@ impl Locks {
         }
         let file =
             File::options().create(true).append(true).open(&path).map_err(|error| from_io(error, doing()))?;
-        for _ in 0..LOOKERS_MAX {
+        for tried in 0..TRIES_MAX {
             match file.try_lock() {
-                Ok(()) => return Ok(Lock::File(file)),
-                Err(std::fs::TryLockError::Error(error)) => return Err(from_io(error, doing())),
+                Ok(()) => return Ok(Lock::File(Locked(file))),
+                Err(TryLockError::Error(error)) => return Err(from_io(error, doing())),
                 // Somebody runs it, or somebody merely looks: with a lookers' lock that can be told apart.
-                Err(std::fs::TryLockError::WouldBlock) if file.try_lock_shared().is_err() => break,
-                Err(std::fs::TryLockError::WouldBlock) => {
+                Err(TryLockError::WouldBlock) if file.try_lock_shared().is_err() => break,
+                Err(TryLockError::WouldBlock) => {
                     file.unlock().map_err(|error| from_io(error, doing()))?;
-                    std::thread::yield_now();
+                    if tried < HASTY_TRIES {
+                        std::thread::yield_now();
+                    } else {
+                        std::thread::park_timeout(REST);
+                    }
                 }
             }
         }
