@@ -77,8 +77,13 @@ impl Etcd {
             for node in 0..etcd.nodes.len() {
                 etcd.launch(node);
             }
-            until("etcd is healthy, or failed to start", || etcd.healthy() || etcd.clashed()).await;
-            if etcd.healthy() {
+            let mut healthy = false;
+            until("etcd is healthy, or failed to start", || {
+                healthy = etcd.healthy();
+                healthy || etcd.clashed()
+            })
+            .await;
+            if healthy {
                 return etcd;
             }
         }
@@ -101,7 +106,14 @@ impl Etcd {
     /// Start a killed node on its old data, and wait until it takes part again.
     pub async fn restart(&self, node: usize) {
         self.launch(node);
-        until("the etcd node is back", || self.nodes[node].healthy()).await;
+        until("the etcd node is back", || {
+            // Its ports may have been taken for a moment while it was away.
+            if self.nodes[node].process.lock().unwrap().as_ref().is_some_and(Leash::ended) {
+                self.launch(node);
+            }
+            self.nodes[node].healthy()
+        })
+        .await;
     }
 
     /// Every node stops in its tracks: connections stay open and nothing answers.
@@ -118,9 +130,21 @@ impl Etcd {
         (0..self.nodes.len()).find(|&node| self.leads(node))
     }
 
+    /// The node that leads, as soon as one does.
+    pub async fn leading(&self) -> usize {
+        let mut leader = None;
+        until("a node leads", || {
+            leader = self.leader();
+            leader.is_some()
+        })
+        .await;
+        leader.unwrap()
+    }
+
     /// `etcdctl` on the whole cluster.
     pub fn ctl(&self, arguments: &[&str]) -> String {
-        let output = etcdctl(&self.endpoints(), arguments);
+        let patient = ["--command-timeout=60s", "--dial-timeout=30s"];
+        let output = etcdctl(&self.endpoints(), &[arguments, &patient].concat());
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     }
@@ -184,6 +208,8 @@ impl Etcd {
             format!("--listen-peer-urls={peer}"),
             format!("--initial-advertise-peer-urls={peer}"),
             format!("--initial-cluster={}", cluster.join(",")),
+            // Tests kill processes, not machines: the kernel keeps what was written.
+            "--unsafe-no-fsync".to_owned(),
         ];
         let health = (health_port != client_port)
             .then(|| format!("--listen-metrics-urls=http://127.0.0.1:{health_port}"));

@@ -7,10 +7,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::certificates::Authority;
 use super::leash::{DataFolder, Leash, am_root, free_ports, program};
-use super::until;
+use super::{DEADLINE, until};
 
 /// Another process took the port between our look and the server's: rare, and then another one is free.
 const STARTS_MAX: u32 = 5;
+/// One that is up answers within this time; one that is not says so at once.
+const LOOK_SECONDS: u64 = 5;
 const PACKAGE: &str = "postgresql";
 
 pub struct Postgres {
@@ -78,8 +80,13 @@ impl Postgres {
         for _ in 0..STARTS_MAX {
             postgres.port = free_ports(1)[0];
             postgres.launch();
-            until("PostgreSQL is ready, or failed to start", || postgres.ready() || postgres.clashed()).await;
-            if postgres.ready() {
+            let mut ready = false;
+            until("PostgreSQL is ready, or failed to start", || {
+                ready = postgres.ready();
+                ready || postgres.clashed()
+            })
+            .await;
+            if ready {
                 return postgres;
             }
         }
@@ -107,15 +114,15 @@ impl Postgres {
     /// Start it again on its old data, running or killed, and wait until it answers.
     pub async fn restart(&self) {
         drop(self.process.lock().unwrap().take());
-        // Children of a killed server hold on to its shared memory for a moment; the new one then ends at once.
-        for _ in 0..STARTS_MAX {
-            self.launch();
-            until("PostgreSQL is back, or failed to start", || self.ready() || self.ended()).await;
-            if self.ready() {
-                return;
+        self.launch();
+        until("PostgreSQL is back", || {
+            // Children of a killed server hold on to its shared memory for a moment; the new one then ends at once.
+            if self.ended() {
+                self.launch();
             }
-        }
-        panic!("PostgreSQL does not come back:\n{}", self.log());
+            self.ready()
+        })
+        .await;
     }
 
     fn launch(&self) {
@@ -134,7 +141,7 @@ impl Postgres {
     }
 
     fn ready(&self) -> bool {
-        psql(&self.dsn("postgres"), "select 1").status.success()
+        psql(&self.dsn("postgres"), "select 1", LOOK_SECONDS).status.success()
     }
 
     fn ended(&self) -> bool {
@@ -158,7 +165,7 @@ impl Postgres {
 
 /// `psql`: the rows, one per line, columns separated by `|`.
 pub fn query(dsn: &str, sql: &str) -> String {
-    let output = psql(dsn, sql);
+    let output = psql(dsn, sql, DEADLINE.as_secs());
     assert!(output.status.success(), "{sql}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
 }
@@ -174,9 +181,9 @@ fn tool(name: &str) -> PathBuf {
     program(name, &folders, PACKAGE)
 }
 
-fn psql(dsn: &str, sql: &str) -> Output {
+fn psql(dsn: &str, sql: &str, connect_seconds: u64) -> Output {
     Command::new(tool("psql"))
-        .env("PGCONNECT_TIMEOUT", "5")
+        .env("PGCONNECT_TIMEOUT", connect_seconds.to_string())
         .args(["--no-psqlrc", "--tuples-only", "--no-align", "--set=ON_ERROR_STOP=1", "--command", sql, dsn])
         .output()
         .unwrap()
