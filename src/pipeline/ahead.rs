@@ -1,8 +1,8 @@
 //! Batches to come. While one is written, what the next one needs is already on its way from the source.
 
 use std::collections::VecDeque;
-use std::future::{Future as _, poll_fn};
-use std::pin::Pin;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::task::Poll;
 
 use futures::FutureExt as _;
@@ -50,6 +50,18 @@ impl<'a, P: Prepare> Ahead<'a, P> {
             return Ok(None);
         }
         self.preparer.batch(number, &mut self.here).await.map(Some)
+    }
+
+    /// Wait for work, and let what is coming come meanwhile: a request nobody looks after runs out of time.
+    pub async fn beside<T>(&mut self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        poll_fn(|context| {
+            if let Some(coming) = &mut self.coming {
+                let _ = Pin::new(coming).poll(context);
+            }
+            work.as_mut().poll(context)
+        })
+        .await
     }
 
     async fn receive(&mut self) -> Result<()> {

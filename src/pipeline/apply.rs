@@ -99,7 +99,7 @@ impl<'a, P: Prepare> Applier<'a, P> {
         while let Some(batch) = current {
             let writing = Writing::begin(self.line, &batch.writes);
             let after = self.beside(behind.take(), &mut next, ahead).await;
-            let written = writing.end().await?;
+            let written = ahead.beside(writing.end()).await?;
             self.ask.progress.advance(batch.writes.len() as u64);
             let lost = written.given_up.is_some();
             let after = match after {

@@ -1,5 +1,6 @@
 //! The engine as a library: one situation after another, on stores in memory and a clock that stands still.
 
+mod ahead;
 mod decisions;
 mod drift;
 mod guard;
