@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::output::Output;
+use super::signals::{self, STOPPING};
 use crate::clock::SharedClock;
 use crate::config::{self, Config};
 use crate::error::Result;
@@ -33,15 +34,14 @@ impl Desk {
     /// An ask with progress shown and Ctrl-C heard: once = finish what is in flight, twice = now.
     pub fn ask(&self, trigger: &'static str) -> Ask {
         let stop = Stop::default();
-        let (heard, out) = (stop.clone(), self.out);
-        tokio::spawn(async move {
-            while tokio::signal::ctrl_c().await.is_ok() {
-                if heard.is_set() {
-                    std::process::exit(130);
-                }
-                heard.set();
-                out.note("Stopping after what is in flight; once more to stop at once.");
+        let (asked, out) = (stop.clone(), self.out);
+        signals::heed(signals::BY_HAND, move || {
+            let first = !asked.is_set();
+            if first {
+                asked.set();
+                out.note(STOPPING);
             }
+            first
         });
         Ask { stop, progress: self.out.progress(), ..Ask::plain(trigger) }
     }

@@ -27,6 +27,7 @@ mod queue;
 mod replica;
 mod runs;
 mod serve;
+mod signals;
 mod state;
 mod status;
 mod sync;

@@ -6,6 +6,7 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use super::desk::Desk;
+use super::signals::{self, STOPPING};
 use crate::error::Result;
 use crate::operations::replicas;
 use crate::replica::{Replica as Engine, StatusReport, Winner};
@@ -137,21 +138,12 @@ fn told(status: &StatusReport) -> String {
 async fn run(desk: &Desk, engine: &Engine) -> Result<u8> {
     let (stop, stopped) = watch::channel(false);
     let out = desk.out;
-    tokio::spawn(async move {
-        let Ok(mut term) = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) else {
-            return;
-        };
-        loop {
-            tokio::select! {
-                _ = term.recv() => {}
-                heard = tokio::signal::ctrl_c() => if heard.is_err() { return },
-            }
-            if *stop.borrow() {
-                std::process::exit(130);
-            }
-            out.note("Stopping after what is in flight; once more to stop at once.");
-            stop.send_replace(true);
+    signals::heed(signals::BY_ANYBODY, move || {
+        let first = !stop.send_replace(true);
+        if first {
+            out.note(STOPPING);
         }
+        first
     });
     show(desk, &Box::pin(engine.run(stopped)).await?);
     Ok(0)

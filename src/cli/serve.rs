@@ -3,10 +3,10 @@
 use clap::{Args, ValueEnum};
 
 use super::desk::Desk;
-use super::log;
+use super::{log, signals};
 use crate::error::Result;
 use crate::secret::SecretRef;
-use crate::server::{self, House, Server};
+use crate::server::{self, Server};
 use crate::store::Access;
 
 #[derive(Args)]
@@ -37,26 +37,17 @@ impl Serve {
         let token = SecretRef::Env(server::TOKEN.to_owned()).read()?;
         let server = Server::open(config, memory, desk.clock.clone(), &self.listen, token).await?;
         log::start(self.log_format == LogFormat::Json, desk.out.quiet, desk.clock.clone());
+        // Before anybody can know that it is there.
+        let house = server.house();
+        signals::heed(signals::BY_ANYBODY, move || {
+            let first = house.ask_to_stop();
+            if first {
+                tracing::info!("stopping after what is in flight; once more to stop at once");
+            }
+            first
+        });
         desk.out.note(&format!("Listening on http://{}", server.address()));
-        tokio::spawn(heed_signals(server.house()));
         server.run().await;
         Ok(0)
-    }
-}
-
-/// Once = finish what is in flight, twice = now.
-async fn heed_signals(house: std::sync::Arc<House>) {
-    let Ok(mut term) = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) else {
-        return;
-    };
-    loop {
-        tokio::select! {
-            _ = term.recv() => {}
-            heard = tokio::signal::ctrl_c() => if heard.is_err() { return },
-        }
-        if !house.ask_to_stop() {
-            std::process::exit(130);
-        }
-        tracing::info!("stopping after what is in flight; once more to stop at once");
     }
 }

@@ -1,6 +1,7 @@
 //! Which slot a pipeline was last run for. Of all processes that share a state, one gets a slot; a slot whose runner
 //! died is taken up again, by one.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -10,8 +11,8 @@ use super::Rhythm;
 use crate::clock::{SharedClock, rfc3339_ms};
 use crate::error::{Error, Kind, Result};
 use crate::state::lock::Locks;
-use crate::state::{Report, State, Status, decode, item, keys};
-use crate::store::{Expect, Outcome, StoreExt};
+use crate::state::{Report, State, Status, decode, decode_line, item, keys};
+use crate::store::{Expect, Item, Listed, Mode, Outcome, StoreExt, What};
 
 /// What runs of a slot are called in their reports.
 pub const TRIGGER: &str = "schedule";
@@ -60,19 +61,45 @@ impl Slots {
         Slots { state, clock }
     }
 
-    /// The slot a pipeline was last run for. One seen for the first time (or under a new rhythm) has missed nothing;
+    /// The slot each pipeline was last run for. One seen for the first time (or under a new rhythm) has missed nothing;
     /// that it was seen is remembered, so that what is missed later is known to be.
-    pub async fn since(&self, pipeline: &str, rhythm: &Rhythm) -> Result<Timestamp> {
-        let (memo, expect) = self.read(pipeline).await?;
-        match memo.filter(|memo| memo.rhythm == rhythm.name()) {
-            Some(memo) => Ok(memo.slot),
-            None => {
-                let now = self.clock.now();
-                let memo = Memo { finished: true, ..self.memo(rhythm, now) };
-                self.write(pipeline, &memo, expect).await?;
-                Ok(now)
+    pub async fn since(&self, all: &[(&str, &Rhythm)]) -> Result<Vec<Timestamp>> {
+        let lines = self.state.store().list_all(keys::SLOTS, What::Values).await?;
+        let mut stored: HashMap<String, Listed> =
+            lines.into_iter().map(|line| (line.key.clone(), line)).collect();
+        let now = self.clock.now();
+        let (mut since, mut unseen) = (Vec::with_capacity(all.len()), Vec::new());
+        for (pipeline, rhythm) in all {
+            let key = keys::slot(pipeline);
+            let line = stored.remove(&key);
+            let memo: Option<Memo> = line.as_ref().map(decode_line).transpose()?;
+            if let Some(memo) = memo.filter(|memo| memo.rhythm == rhythm.name()) {
+                since.push(memo.slot);
+                continue;
+            }
+            let expect = line.map_or(Expect::Absent, |line| Expect::Exactly(line.version));
+            let memo = Memo { finished: true, ..self.memo(rhythm, now) };
+            unseen.push(item(key, &memo)?.expecting(expect));
+            since.push(now);
+        }
+        self.remember(&unseen).await?;
+        Ok(since)
+    }
+
+    /// Few writes for many memos. One that somebody else has written meanwhile stays: they saw the pipeline first.
+    async fn remember(&self, unseen: &[Item]) -> Result<()> {
+        let store = self.state.store();
+        for part in unseen.chunks(store.caps().bulk_max.max(1)) {
+            let written = store.write(part.to_vec(), Mode::Each).await;
+            for outcome in written.map_err(|error| error.while_("writing down a slot"))? {
+                if let Err(error) = outcome
+                    && error.kind() != Kind::Conflict
+                {
+                    return Err(error.while_("writing down a slot"));
+                }
             }
         }
+        Ok(())
     }
 
     /// Try to get a slot. `None` = it is, or was, somebody else's.

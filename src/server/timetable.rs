@@ -8,7 +8,6 @@ use jiff::Timestamp;
 
 use super::House;
 use super::house::Seat;
-use crate::config;
 use crate::error::{Kind, Result};
 use crate::schedule::agenda::Due;
 use crate::schedule::slots::{self, BEAT};
@@ -23,9 +22,17 @@ const SWEEP_EVERY: Duration = Duration::from_millis(500);
 
 /// What is to come, and what was missed. From here on every slot is known to have been seen.
 pub async fn open(house: &House) -> Result<Agenda> {
-    let mut agenda = Agenda::default();
+    let mut rhythms = Vec::new();
     for spec in house.config.pipelines.values().filter(|spec| spec.enabled) {
-        enter(house, &mut agenda, spec).await?;
+        rhythms.extend(Rhythm::of(spec)?.map(|rhythm| (spec, rhythm)));
+    }
+    let now = house.clock.now();
+    let named: Vec<(&str, &Rhythm)> =
+        rhythms.iter().map(|(spec, rhythm)| (spec.name.as_str(), rhythm)).collect();
+    let since = house.slots.since(&named).await?;
+    let mut agenda = Agenda::default();
+    for ((spec, rhythm), since) in rhythms.into_iter().zip(since) {
+        agenda.enter(&spec.name, rhythm, if spec.catch_up { since } else { now }, now);
     }
     Ok(agenda)
 }
@@ -52,14 +59,6 @@ pub async fn keep(house: Arc<House>, mut agenda: Agenda) {
 fn until(wakes: Option<Timestamp>, now: Timestamp) -> Duration {
     let wait = wakes.map_or(i64::MAX, |at| at.as_millisecond().saturating_sub(now.as_millisecond()));
     Duration::from_millis(u64::try_from(wait).unwrap_or(0)).min(LOOK_EVERY)
-}
-
-async fn enter(house: &House, agenda: &mut Agenda, spec: &config::Pipeline) -> Result<()> {
-    let Some(rhythm) = Rhythm::of(spec)? else { return Ok(()) };
-    let now = house.clock.now();
-    let since = house.slots.since(&spec.name, &rhythm).await?;
-    agenda.enter(&spec.name, rhythm, if spec.catch_up { since } else { now }, now);
-    Ok(())
 }
 
 /// Run a slot that has come up, unless it is paused or somebody else's.

@@ -19,6 +19,13 @@ pub struct Browser {
 
 /// What the protocol calls an element.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
+/// What a page tells goes away after seconds, which a slow machine may miss: here it stays for longer. Not for ever, as
+/// it may lie over what is clicked next.
+const LASTING: &str = r##"{
+    const wait = window.setTimeout;
+    window.setTimeout = (work, ms, ...more) =>
+        wait(work, String(work).includes('$("#told")') ? 30000 : ms, ...more);
+}"##;
 
 impl Browser {
     /// Open, with `site` as where paths lead to.
@@ -48,6 +55,7 @@ impl Browser {
         } } });
         let opened = browser.ask("POST", "/session", options).await;
         browser.session = format!("{}/session/{}", browser.session, opened["sessionId"].as_str().unwrap());
+        browser.developer("Page.addScriptToEvaluateOnNewDocument", json!({ "source": LASTING })).await;
         browser
     }
 
@@ -78,18 +86,24 @@ impl Browser {
         Ok(found[ELEMENT].as_str().unwrap().to_owned())
     }
 
-    /// Click as a person does: what is covered or not there cannot be clicked, and is waited for.
+    /// Click as a person does: what is covered, disabled or not there cannot be clicked, and is waited for.
     pub async fn click(&self, css: &str) {
         let clicked = support::eventually(async || {
             let Ok(element) = self.find(css).await else { return false };
-            self.try_ask("POST", &format!("/element/{element}/click"), json!({})).await.is_ok()
+            let enabled = self.try_ask("GET", &format!("/element/{element}/enabled"), Value::Null).await;
+            enabled.is_ok_and(|enabled| enabled == true)
+                && self.try_ask("POST", &format!("/element/{element}/click"), json!({})).await.is_ok()
         });
         assert!(clicked.await, "nothing to click at {css} on:\n{}", self.text("body").await);
     }
 
+    /// Write into a field. One that is being drawn anew is looked for again.
     pub async fn write(&self, css: &str, text: &str) {
-        let element = self.find(css).await.unwrap();
-        self.ask("POST", &format!("/element/{element}/value"), json!({ "text": text })).await;
+        let written = support::eventually(async || {
+            let Ok(element) = self.find(css).await else { return false };
+            self.try_ask("POST", &format!("/element/{element}/value"), json!({ "text": text })).await.is_ok()
+        });
+        assert!(written.await, "nothing to write into at {css} on:\n{}", self.text("body").await);
     }
 
     /// The text a person sees there; nothing if there is nothing.

@@ -122,8 +122,11 @@ async fn a_sync_that_is_killed_again_and_again_loses_nothing() {
 
     let runs = home.run(&["runs", "--json"]).ends(0).json();
     let runs = runs["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 12 + 3);
     let interrupted = runs.iter().filter(|run| run["interrupted"] == true).count();
-    assert_eq!((interrupted, runs.len()), (kills, 12 + 3));
+    // One that was killed after it had written down its end is not.
+    assert!(interrupted <= kills && interrupted * 2 >= kills, "{interrupted} of {kills}");
+    assert!(runs.iter().all(|run| run["interrupted"] == true || run["status"] == "ok"), "{runs:#?}");
     runs.iter().filter(|run| run["status"] == "ok").for_each(adds_up);
 }
 
@@ -132,28 +135,37 @@ fn signal(child: &Child, name: &str) {
     assert!(status.success());
 }
 
+/// Its run is under way for as long as there is a gate.
+const GATED: &str = r#"
+[pipelines.notes]
+from = { files = "notes" }
+into = "sqlite:target.db"
+then = { command = ["sh", "-c", "touch began; while test -e gate; do sleep 0.05; done"] }
+"#;
+
 #[tokio::test]
 async fn a_second_process_is_told_that_the_first_is_at_work() {
-    let home = Home::new(COPY);
-    fill(&home.path("origin.db"), |number| Some(number.to_string())).await;
+    let home = Home::new(GATED);
+    home.write("notes/a.md", "a\n");
+    home.write("gate", "");
     let mut first = home.start(&["sync", "--json"]);
-    line_on_stderr(&mut first, "writing");
-    signal(&first, "STOP");
+    support::until("the first to be at work", || home.path("began").exists()).await;
     let second = home.run(&["sync", "--json"]).ends(7).says(&["already running"]);
     assert_eq!(second.json()["error"]["kind"], "busy");
     let status = home.run(&["status", "--json"]).ends(0).json();
     assert_eq!(status["pipelines"][0]["running"], true);
-    signal(&first, "CONT");
+    home.remove("gate");
     let mut report = String::new();
     first.stdout.take().unwrap().read_to_string(&mut report).unwrap();
     assert!(first.wait().unwrap().success());
     let report: serde_json::Value = serde_json::from_str(&report).unwrap();
-    assert_eq!(report["runs"][0]["added"], RECORDS);
+    assert_eq!(report["runs"][0]["added"], 1);
 }
 
 #[tokio::test]
 async fn a_sync_told_to_stop_ends_in_good_order() {
-    let home = Home::new(COPY);
+    // One record at a time: it is told to stop long before the last of them.
+    let home = Home::new(&COPY.replace("batch = 250", "batch = 1"));
     fill(&home.path("origin.db"), |number| Some(number.to_string())).await;
     let mut child = home.start(&["sync", "--json"]);
     line_on_stderr(&mut child, "writing");
@@ -164,6 +176,7 @@ async fn a_sync_told_to_stop_ends_in_good_order() {
     assert_eq!(child.wait().unwrap().code(), Some(130), "{err}");
     let report: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!(report["runs"][0]["status"], "canceled");
+    home.write("trueup.toml", COPY);
     let next = home.run(&["sync", "--json"]).ends(0).run();
     let added = |run: &serde_json::Value| run["added"].as_u64().unwrap();
     assert_eq!(added(&report["runs"][0]) + added(&next), RECORDS as u64);

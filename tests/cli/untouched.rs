@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::home::{Home, untouched};
+use super::home::{FILES, Home, untouched};
 use super::killed::{kill, line_on_stderr};
 
 /// Every command that only looks.
@@ -66,6 +66,8 @@ fn where_a_run_left_its_state() {
 fn where_a_killed_run_left_its_logs() {
     let home = Home::with_notes(12);
     home.run(&["sync"]).ends(0);
+    // Thousands of batches: it is killed long before the last of them.
+    home.write("trueup.toml", &format!("{FILES}batch = 1\n"));
     for number in 0..3_000 {
         home.write(&format!("notes/more/{number}.md"), "more\n");
     }
@@ -75,5 +77,6 @@ fn where_a_killed_run_left_its_logs() {
     let log = home.path(".trueup/state.db-wal");
     assert!(log.metadata().is_ok_and(|facts| facts.len() > 0), "there is a log");
     looks_leave_it(&home);
+    home.write("trueup.toml", FILES);
     home.run(&["sync"]).ends(0);
 }

@@ -33,6 +33,12 @@ async fn metric(serving: &Serving, name: &str, replica: &str) -> Option<f64> {
     text.lines().find_map(|shown| shown.strip_prefix(&line)?.parse().ok())
 }
 
+/// A metric is read anew with every request, and comes to show this.
+async fn shows(serving: &Serving, name: &str, replica: &str, wanted: f64) {
+    let shown = eventually(async || metric(serving, name, replica).await == Some(wanted)).await;
+    assert!(shown, "{name} is not {wanted} in:\n{}", serving.get("/metrics").await.text);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_is_kept_in_step_and_the_api_and_metrics_tell_of_it() {
     let stage = disagreeing("served").await;
@@ -42,10 +48,11 @@ async fn a_replica_is_kept_in_step_and_the_api_and_metrics_tell_of_it() {
         status["running"] == true && status["held"] == 1 && status["lag_seconds"].is_number()
     };
     assert!(eventually(held).await, "{}", serving.said());
-    assert_eq!(metric(&serving, "up", "served").await, Some(1.0));
-    assert_eq!(metric(&serving, "held", "served").await, Some(1.0));
-    assert_eq!(metric(&serving, "conflicts", "served").await, Some(1.0));
-    assert!(metric(&serving, "lag_seconds", "served").await.unwrap() < 60.0);
+    for name in ["up", "held", "conflicts"] {
+        shows(&serving, name, "served", 1.0).await;
+    }
+    let lag = async || metric(&serving, "lag_seconds", "served").await.is_some_and(|lag| lag < 60.0);
+    assert!(eventually(lag).await, "{}", serving.get("/metrics").await.text);
     stage.put("b", "seen").await;
     stage.sql_becomes("select value from etcd where key = '$Pb'", "seen").await;
 
@@ -55,7 +62,7 @@ async fn a_replica_is_kept_in_step_and_the_api_and_metrics_tell_of_it() {
     serving.post(&verdict, Some(json!({ "winner": "nobody" }))).await.refused(400, "config");
     serving.post(&verdict, Some(json!({ "winner": "postgres" }))).await.is(200);
     assert!(eventually(async || stage.get_text("a").await.as_deref() == Some("from sql")).await);
-    assert_eq!(metric(&serving, "held", "served").await, Some(0.0));
+    shows(&serving, "held", "served", 0.0).await;
 }
 
 #[tokio::test]
@@ -81,20 +88,25 @@ async fn rates_and_retries_of_a_replica_are_told_by_the_api_the_page_and_the_met
         let status = serving.get("/api/replicas/paced").await.is(200).json();
         status["rates"]["to_etcd"].as_f64().unwrap() > 0.0
             && status["rates"]["from_etcd"].as_f64().unwrap() > 0.0
-            && status["retries"] == 0
     };
     assert!(eventually(told).await, "{}", serving.said());
-    let text = serving.get("/metrics").await.is(200).text;
-    for line in [
-        "trueup_replica_changes_total{replica=\"paced\",direction=\"to_etcd\"} 30",
-        "trueup_replica_changes_total{replica=\"paced\",direction=\"from_etcd\"} 30",
-        "trueup_replica_retries_total{replica=\"paced\"} 0",
-    ] {
-        assert!(text.contains(line), "no {line} in:\n{text}");
-    }
-    let rate = "trueup_replica_changes_per_second{replica=\"paced\",direction=\"to_etcd\"} ";
-    let rate = text.lines().find_map(|line| line.strip_prefix(rate)?.parse::<f64>().ok());
-    assert!(rate.is_some_and(|rate| rate > 0.0 && rate <= 15.0), "{text}");
+    let counted = async || {
+        let text = serving.get("/metrics").await.is(200).text;
+        let rate = "trueup_replica_changes_per_second{replica=\"paced\",direction=\"to_etcd\"} ";
+        let rate = text.lines().find_map(|line| line.strip_prefix(rate)?.parse::<f64>().ok());
+        let totals = ["to_etcd", "from_etcd"].map(|direction| {
+            format!("trueup_replica_changes_total{{replica=\"paced\",direction=\"{direction}\"}} 30\n")
+        });
+        totals.iter().all(|line| text.contains(line)) && rate.is_some_and(|rate| rate > 0.0 && rate <= 15.0)
+    };
+    assert!(eventually(counted).await, "{}", serving.get("/metrics").await.text);
+    // How often etcd was too slow to answer is not known here; whoever tells of it tells the same.
+    let same = async || {
+        let status = serving.get("/api/replicas/paced").await.is(200).json();
+        status["retries"].is_u64()
+            && metric(&serving, "retries_total", "paced").await == status["retries"].as_f64()
+    };
+    assert!(eventually(same).await, "{}", serving.get("/metrics").await.text);
     let page = serving.get("/replicas/paced").await.is(200).text;
     assert!(page.contains("To etcd") && page.contains(" / s</dd>"), "{page}");
 }

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 
 use serde_json::Value;
 
@@ -13,6 +14,7 @@ pub struct Serving {
     child: Child,
     pub address: String,
     said: Arc<Mutex<String>>,
+    reader: JoinHandle<()>,
     client: reqwest::Client,
 }
 
@@ -66,7 +68,7 @@ impl Serving {
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let said = Arc::new(Mutex::new(String::new()));
         let (lines, kept) = (BufReader::new(child.stderr.take().unwrap()), said.clone());
-        std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             for line in lines.lines().map_while(Result::ok) {
                 kept.lock().unwrap().push_str(&format!("{line}\n"));
             }
@@ -81,7 +83,7 @@ impl Serving {
         let text = said.lock().unwrap().clone();
         let address = text.split(mark).nth(1).unwrap().lines().next().unwrap().to_owned();
         let client = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).build().unwrap();
-        Serving { child, address, said, client }
+        Serving { child, address, said, reader, client }
     }
 
     pub fn id(&self) -> u32 {
@@ -123,10 +125,12 @@ impl Serving {
         assert!(sent.unwrap().success());
     }
 
-    /// Wait for its end; its exit code (or -1 for a signal).
+    /// Wait for its end and for the last of what it said; its exit code (or -1 for a signal).
     pub async fn ended(&mut self) -> i32 {
-        let child = &mut self.child;
+        let (child, reader) = (&mut self.child, &self.reader);
         support::until("the server to end", || child.try_wait().unwrap().is_some()).await;
+        // Whatever it started has pipes of its own, so that nobody else holds this one open.
+        support::until("the last of what it said", || reader.is_finished()).await;
         self.child.try_wait().unwrap().unwrap().code().unwrap_or(-1)
     }
 }

@@ -8,7 +8,7 @@ use crate::support;
 fn slow(when: &str) -> Home {
     let home = Home::new(&format!(
         "[pipelines.notes]\nfrom = {{ files = \"notes\" }}\ninto = \"sqlite:.trueup/r.db\"\n\
-         then = {{ command = [\"sh\", \"-c\", \"echo $TRUEUP_KEY >> done; while test -e gate; do :; done\"] }}\n{when}\n"
+         then = {{ command = [\"sh\", \"-c\", \"echo $TRUEUP_KEY >> done; while test -e gate; do sleep 0.05; done\"] }}\n{when}\n"
     ));
     for number in 0..4 {
         home.write(&format!("notes/{number}.md"), "x\n");

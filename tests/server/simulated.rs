@@ -44,8 +44,10 @@ impl Day {
 
     async fn agenda(&self) -> Agenda {
         let mut agenda = Agenda::default();
-        for (name, rhythm) in &self.rhythms {
-            let since = self.slots.since(name, rhythm).await.unwrap();
+        let named: Vec<(&str, &Rhythm)> =
+            self.rhythms.iter().map(|(name, rhythm)| (name.as_str(), rhythm)).collect();
+        let since = self.slots.since(&named).await.unwrap();
+        for ((name, rhythm), since) in named.into_iter().zip(since) {
             agenda.enter(name, rhythm.clone(), since, self.clock.now());
         }
         agenda

@@ -2,25 +2,58 @@
 
 use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
-use std::path::PathBuf;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
-use trueup::clock::SystemClock;
 use trueup::secret::Secret;
 use trueup::store::objects::Bucket;
 
 use super::python;
 
-/// How long the server may take to answer after its start, in milliseconds of a loaded machine.
-const START_MS_MAX: u64 = 60_000;
+/// moto looks at a condition and stores the object in two steps, between which another request may come: here it
+/// answers one request at a time. Bodies are read before that, so a slow client holds nobody up. It takes a port that
+/// is free and says which.
+const SERVE: &str = r#"
+import io, os, threading
+import moto.server
+from werkzeug.serving import make_server
+from werkzeug.wsgi import get_input_stream
+
+lock = threading.Lock()
+
+def one_at_a_time(app):
+    def answer(environ, start_response):
+        environ["wsgi.input"] = io.BytesIO(get_input_stream(environ).read())
+        with lock:
+            body = app(environ, start_response)
+            try:
+                return list(body)
+            finally:
+                getattr(body, "close", lambda: None)()
+    return answer
+
+def serve(host, port, app, request_handler=None, **_):
+    server = make_server(host, port, one_at_a_time(app), threaded=True, request_handler=request_handler)
+    print(server.server_port, flush=True)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    server.serve_forever()
+
+moto.server.run_simple = serve
+moto.server.main(["-H", "127.0.0.1", "-p", "0"])
+"#;
+
+/// $0 = Python, $1 = what it runs. The shell waits for the end of its input, which is the end of the test process,
+/// and takes the server along. Only the server may hold the output: its end is seen there.
+const HOLD: &str = r#""$0" -c "$1" & server=$!
+    exec >/dev/null 3<&0; (cat <&3; kill $server) & wait $server"#;
 
 struct Server {
     port: u16,
-    /// The server ends when this end of the pipe does, however this process ends.
-    _leash: ChildStdin,
+    /// The server ends when the other end of this shell's input does, however this process ends.
+    _shell: Child,
 }
 
 /// A new, empty bucket on the shared server.
@@ -70,50 +103,24 @@ fn bucket_at(port: u16) -> Bucket {
 
 fn server() -> &'static Server {
     static SERVER: OnceLock<Server> = OnceLock::new();
-    SERVER.get_or_init(|| {
-        (0..5).find_map(|_| start()).expect("moto_server did not start; see its output above")
-    })
+    SERVER.get_or_init(start)
 }
 
-/// Start it on a port that was free a moment ago; `None` = somebody else took the port, or it failed.
-fn start() -> Option<Server> {
-    let program = installed();
-    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
-    // The shell waits for the end of its input, which is the end of this process, and takes the server along.
-    let script = r#""$0" -H 127.0.0.1 -p "$1" >/dev/null 2>&1 & server=$!
-        exec 3<&0; (cat <&3 >/dev/null; kill $server) & wait $server"#;
+/// Start it, and wait until it listens.
+fn start() -> Server {
+    let python = python::with("moto", "moto[server,s3]==5.*").join("bin/python");
     let mut shell = Command::new("sh")
-        .args(["-c", script])
-        .arg(&program)
-        .arg(port.to_string())
+        .args(["-c", HOLD])
+        .arg(&python)
+        .arg(SERVE)
         .stdin(Stdio::piped())
-        .stdout(Stdio::null())
+        .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let leash = shell.stdin.take().unwrap();
-    answers(port, &mut shell).then_some(Server { port, _leash: leash })
-}
-
-fn answers(port: u16, shell: &mut Child) -> bool {
-    let clock = SystemClock::new();
-    let start = clock.elapsed_ms();
-    while clock.elapsed_ms() - start < START_MS_MAX {
-        if shell.try_wait().unwrap().is_some() {
-            return false;
-        }
-        let local = (Ipv4Addr::LOCALHOST, port).into();
-        if TcpStream::connect_timeout(&local, Duration::from_millis(200)).is_ok() {
-            return true;
-        }
-        // A refused connection comes back at once: leave the core to the server for a moment.
-        std::thread::park_timeout(Duration::from_millis(20));
-    }
-    false
-}
-
-/// The program, installed on first use.
-fn installed() -> PathBuf {
-    python::with("moto", "moto[server,s3]==5.*").join("bin/moto_server")
+    let mut line = String::new();
+    BufReader::new(shell.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let port: u16 = line.trim().parse().expect("moto did not start; see its output above");
+    Server { port, _shell: shell }
 }
 
 /// Pass one request on without its conditions, and its answer back.

@@ -48,7 +48,7 @@ async fn one_etcd_node_keeps_what_it_is_given() {
 async fn three_etcd_nodes_survive_the_loss_of_their_leader() {
     let etcd = Etcd::start(3).await;
     etcd.ctl(&["put", "key", "before"]);
-    let leader = etcd.leader().unwrap();
+    let leader = etcd.leading().await;
     etcd.kill(leader);
     until("another node leads", || etcd.leader().is_some_and(|next| next != leader)).await;
     etcd.ctl(&["put", "key", "after"]);

@@ -1,9 +1,12 @@
 //! Many follow-ups, several worker processes, some of them killed at work: none is lost, and each export is written
 //! exactly once.
 
-use std::process::Child;
+use std::io::Write as _;
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
+use trueup::clock::SystemClock;
 use trueup::store::sqlite::Sqlite;
 use trueup::store::{Access, SharedStore, StoreExt, What};
 
@@ -14,6 +17,10 @@ use crate::support;
 const WORKERS: usize = 4;
 const KILLS: usize = 8;
 const ITEMS: usize = 50_000;
+/// Between two looks at how far they are.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// Workers may be done before enough of them were killed, if we are held up for long: then all of it once more.
+const ATTEMPTS: usize = 4;
 
 /// Everything is synced, and every export waits, because its target is in the way of itself.
 async fn backlog(count: usize) -> Home {
@@ -31,16 +38,12 @@ async fn backlog(count: usize) -> Home {
     home
 }
 
-fn exported(home: &Home) -> Option<SharedStore> {
-    let store = Sqlite::open(&home.path("copy/store.db"), Access::Read).ok()?;
-    Some(Arc::new(store))
-}
-
-async fn count_exported(home: &Home) -> usize {
-    match exported(home) {
-        Some(store) => store.list_all("", What::Keys).await.map_or(0, |lines| lines.len()),
-        None => 0,
-    }
+/// Nothing while there is no store yet, or none that can be read.
+fn count_exported(home: &Home) -> usize {
+    let reading = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
+    let count = rusqlite::Connection::open_with_flags(home.path("copy/store.db"), reading)
+        .and_then(|store| store.query_row("select count(*) from kv", [], |row| row.get::<_, i64>(0)));
+    count.map_or(0, |count| usize::try_from(count).unwrap())
 }
 
 fn worker(home: &Home) -> Child {
@@ -65,29 +68,46 @@ fn tend(home: &Home, workers: &mut [Child], kill: bool) -> usize {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn workers_that_are_killed_lose_nothing_and_export_each_record_once() {
-    let count = ITEMS;
-    let home = backlog(count).await;
-    let mut workers: Vec<Child> = (0..WORKERS).map(|_| worker(&home)).collect();
+    let mut most = 0;
+    for _ in 0..ATTEMPTS {
+        let home = backlog(ITEMS).await;
+        most = most.max(drained(&home, ITEMS).await);
+        each_was_exported_once(&home, ITEMS).await;
+        if most >= KILLS / 2 {
+            return;
+        }
+    }
+    panic!("only {most} were killed");
+}
+
+/// Let workers do all of it, killing some on the way; how many were killed.
+async fn drained(home: &Home, count: usize) -> usize {
+    let clock = SystemClock::new();
+    let mut workers: Vec<Child> = (0..WORKERS).map(|_| worker(home)).collect();
     let mut killed = 0;
     loop {
-        let done = count_exported(&home).await;
+        let done = count_exported(home);
         if done == count {
             break;
         }
         // A kill after every so many exports: wherever the worker then is.
         let due = done * (KILLS + 1) / count > killed;
-        killed += tend(&home, &mut workers, due);
+        killed += tend(home, &mut workers, due);
         workers.rotate_left(1);
+        clock.sleep(LOOK_EVERY).await;
     }
     for mut worker in workers {
         worker.wait().unwrap();
     }
-    assert!(killed >= KILLS / 2, "only {killed} were killed");
+    killed
+}
+
+async fn each_was_exported_once(home: &Home, count: usize) {
     // What killed workers had claimed is theirs no more.
     home.ends(&["queue", "work"], 0);
     assert!(home.ends(&["queue", "ls"], 0)["queue"].as_array().unwrap().is_empty());
     assert!(home.ends(&["dead", "ls"], 0)["dead"].as_array().unwrap().is_empty());
-    let copy = exported(&home).unwrap();
+    let copy = Sqlite::open(&home.path("copy/store.db"), Access::Read).unwrap();
     let lines = copy.list_all("", What::Values).await.unwrap();
     assert_eq!(lines.len(), count);
     for (at, line) in lines.iter().enumerate() {
@@ -96,6 +116,19 @@ async fn workers_that_are_killed_lose_nothing_and_export_each_record_once() {
     // The store counts its writes, and gives each the next number.
     let newest = lines.iter().map(|line| line.version.0.parse::<usize>().unwrap()).max();
     assert_eq!(newest, Some(count), "each was written once");
+}
+
+/// Written by a process of its own. A file cannot be run while anybody has it open to write, and what we have open, a
+/// process that another test starts just then has as well, for a moment.
+fn write_program(home: &Home, name: &str, text: &str) {
+    let mut shell = Command::new("sh")
+        .args(["-c", r#"cat > "$0" && chmod 755 "$0""#, name])
+        .current_dir(home.path(""))
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    shell.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    assert!(shell.wait().unwrap().success());
 }
 
 /// Commands have no compare-and-set: at least once is what they get.
@@ -107,12 +140,11 @@ async fn a_killed_workers_claims_are_taken_over_at_once() {
     home.write("notes/a", "1");
     // Not a program yet: the task waits.
     home.ends(&["sync"], 0);
-    home.write(
+    write_program(
+        &home,
         "effect",
         "#!/bin/sh\necho start >> log\nwhile [ ! -e go ]; do sleep 0.05; done\necho end >> log\n",
     );
-    let program = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(home.path("effect"), program).unwrap();
     let mut first = worker(&home);
     support::until("the effect has begun", || home.read("log").is_some()).await;
     let listed = home.ends(&["queue", "ls"], 0);

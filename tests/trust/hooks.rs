@@ -7,16 +7,25 @@ use sha2::Sha256;
 use super::place::Home;
 use crate::support::http::{Reply, Request, Server};
 
+/// Longer than any server of ours takes to answer.
+const LONG: &str = "30s";
+
+fn config(then: &str) -> String {
+    format!("[pipelines.notes]\nfrom = {{ files = \"notes\" }}\ninto = \"file:out\"\nthen = {then}\n")
+}
+
 fn pipeline(then: &str) -> Home {
-    let home = Home::new(&format!(
-        "[pipelines.notes]\nfrom = {{ files = \"notes\" }}\ninto = \"file:out\"\nthen = {then}\n"
-    ));
+    let home = Home::new(&config(then));
     home.write("notes/a", "one");
     home
 }
 
-fn hook(server: &Server) -> Home {
-    pipeline(&format!("{{ webhook = \"{}\", timeout = \"400ms\" }}", server.url("/hook?token=canary")))
+fn webhook(server: &Server, timeout: &str) -> String {
+    format!("{{ webhook = \"{}\", timeout = \"{timeout}\" }}", server.url("/hook?token=canary"))
+}
+
+fn hook(server: &Server, timeout: &str) -> Home {
+    pipeline(&webhook(server, timeout))
 }
 
 fn told(request: &Request) -> Value {
@@ -73,7 +82,7 @@ fn a_web_hook_is_told_what_changed_and_can_check_who_says_so() {
 fn an_answer_that_refuses_counts_and_the_third_parks_the_record() {
     for (status, kind) in [(500, "unavailable"), (404, "not_found"), (429, "throttled"), (422, "invalid")] {
         let server = Server::start(move |_| Reply::status(status));
-        let home = hook(&server);
+        let home = hook(&server, LONG);
         let first = home.ends(&["sync"], 0);
         assert!(first["runs"][0]["warnings"][0].as_str().unwrap().contains("trueup queue ls"), "{first}");
         assert_eq!((&queue(&home)[0]["attempts"], &queue(&home)[0]["state"]), (&json!(1), &json!("open")));
@@ -104,7 +113,7 @@ fn an_answer_that_refuses_counts_and_the_third_parks_the_record() {
 #[test]
 fn a_newer_version_settles_a_dead_letter() {
     let server = Server::start(|_| Reply::status(500));
-    let home = hook(&server);
+    let home = hook(&server, LONG);
     for code in [0, 0, 3] {
         home.ends(&["sync"], code);
     }
@@ -119,7 +128,7 @@ fn a_newer_version_settles_a_dead_letter() {
 #[test]
 fn silence_and_refused_connections_pause_the_hook_and_count_nothing() {
     let server = Server::start(|_| Reply::silence());
-    let home = hook(&server);
+    let home = hook(&server, "400ms");
     home.write("notes/b", "b");
     for _ in 0..4 {
         let run = home.ends(&["sync"], 0);
@@ -133,6 +142,8 @@ fn silence_and_refused_connections_pause_the_hook_and_count_nothing() {
     assert!(dead(&home).is_empty());
     assert_eq!(home.ends(&["queue", "work"], 3)["paused"].as_array().unwrap().len(), 1);
     server.answer(|_| Reply::status(200));
+    // The same hook by its address, now with time enough to be heard.
+    home.write("trueup.toml", config(&webhook(&server, LONG)));
     assert_eq!(home.ends(&["queue", "work"], 0)["done"], 2);
 }
 
@@ -140,7 +151,7 @@ fn silence_and_refused_connections_pause_the_hook_and_count_nothing() {
 #[test]
 fn a_long_answer_is_consent_and_a_redirect_is_none() {
     let server = Server::start(|_| Reply::ok("x".repeat(100_000)));
-    let home = hook(&server);
+    let home = hook(&server, LONG);
     home.ends(&["sync"], 0);
     assert!(queue(&home).is_empty(), "{:?}", queue(&home));
 
@@ -195,7 +206,7 @@ fn what_a_failed_command_said_is_kept_with_its_dead_letter() {
 
 #[test]
 fn a_command_that_does_not_end_is_killed_and_counts() {
-    let home = pipeline(r#"{ command = ["sh", "-c", "echo started; exec sleep 600"], timeout = "300ms" }"#);
+    let home = pipeline(r#"{ command = ["sh", "-c", "echo started; exec sleep 600"], timeout = "3s" }"#);
     home.ends(&["sync"], 0);
     let task = &queue(&home)[0];
     let error = task["error"].as_str().unwrap();
@@ -205,11 +216,11 @@ fn a_command_that_does_not_end_is_killed_and_counts() {
 #[tokio::test]
 async fn what_a_command_started_ends_with_it() {
     let script = "sleep 600 & echo $! > started; wait";
-    let home = pipeline(&format!(r#"{{ command = ["sh", "-c", "{script}"], timeout = "500ms" }}"#));
+    let home = pipeline(&format!(r#"{{ command = ["sh", "-c", "{script}"], timeout = "5s" }}"#));
     home.ends(&["sync"], 0);
     assert_eq!(queue(&home)[0]["attempts"], 1);
-    let process = std::fs::read_to_string(home.path("started")).unwrap();
-    let stat = format!("/proc/{}/stat", process.trim());
+    let process: u32 = home.read("started").unwrap().trim().parse().unwrap();
+    let stat = format!("/proc/{process}/stat");
     // Killed, it is gone or waits for somebody to take note of its end.
     let runs = || std::fs::read_to_string(&stat).is_ok_and(|line| !line.contains(") Z "));
     crate::support::until("the end of what it started", || !runs()).await;

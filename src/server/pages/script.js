@@ -125,12 +125,17 @@
   });
 
   // ---- the page as it is now: the server draws it anew, and only what differs is exchanged ----
-  let late = false;
+  let late = false, asked = 0, shown = 0;
   async function refresh() {
     if ($("#ask").open) return void (late = true);
+    const mine = ++asked;
     const answer = await fetch(location.href, { credentials: "same-origin", headers: { accept: "text/html" } });
     if (!answer.ok) return;
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    // An answer that a later one has overtaken shows what was.
+    if (mine < shown) return;
+    shown = mine;
+    [document, fresh].forEach(times);
     document.querySelectorAll("[data-fresh]").forEach((old) => {
       const now = fresh.getElementById(old.id);
       if (!now || now.innerHTML === old.innerHTML) return;
@@ -146,7 +151,6 @@
       if (at) document.getElementById(at)?.focus();
       if (mark) { const same = old.querySelector(`[data-post="${CSS.escape(mark)}"]`); (same || $("main")).focus(); }
     });
-    times();
   }
   let soon;
   const refreshSoon = () => { clearTimeout(soon); soon = setTimeout(() => refresh().catch(() => {}), 400); };
@@ -181,7 +185,8 @@
     events.addEventListener("step", () => { if (Date.now() - begun > 2000) { begun = Date.now(); refreshSoon(); } });
     addEventListener("pagehide", () => events.close());
     const mark = $("#wire");
-    events.onopen = () => { mark.textContent = "live"; };
+    // What ended before, or while the line was broken, was told to nobody here.
+    events.onopen = () => { mark.textContent = "live"; ended(); };
     events.onerror = () => { mark.textContent = "reconnecting …"; };
   }
 
@@ -195,7 +200,7 @@
       const answer = await fetch(place.dataset.poll, { credentials: "same-origin", headers: { accept: "text/html" } });
       if (!answer.ok) return;
       place.innerHTML = await answer.text();
-      times();
+      times(place);
       if (!$("[data-busy]", place)) await refresh();
     } catch { /* the next round asks again */ } finally {
       delete place.dataset.asking;
@@ -215,13 +220,13 @@
     }
     return "";
   }
-  function times() {
-    document.querySelectorAll("time[data-ago]").forEach((time) => {
+  function times(place) {
+    place.querySelectorAll("time[data-ago]").forEach((time) => {
       const said = ago(Date.now() + skew - Date.parse(time.dateTime));
       if (time.textContent !== said) time.textContent = said;
     });
   }
-  setInterval(times, 10000);
+  setInterval(() => times(document), 10000);
 
   // ---- replicas ----
   const POLL = 2000, POINTS = 60;
@@ -271,5 +276,5 @@
     const more = await replicas().catch(() => true);
     if (more) setTimeout(poll, $("[data-replica-page]") ? POLL : 3 * POLL);
   })();
-  times();
+  times(document);
 })();

@@ -24,7 +24,9 @@ pub struct Desk {
     pub server: Server,
     pub clock: Arc<TestClock>,
     pub boards: &'static str,
-    /// More of `from`, such as `, timeout = "1s"`.
+    /// How long an answer is waited for: a server of ours that is slow to answer is no failure.
+    pub timeout: &'static str,
+    /// More of `from`, such as `, preview = { … }`.
     pub from: String,
     /// The settings of the article shape.
     pub shape: &'static str,
@@ -37,6 +39,7 @@ impl Desk {
             server: Server::start(script),
             clock: TestClock::at(NOW, 7),
             boards,
+            timeout: "60s",
             from: String::new(),
             shape: "",
         }
@@ -52,9 +55,9 @@ impl Desk {
         let (folder, url) = (self.folder.path().display(), self.server.url("/rss.do?bbsNo={board}"));
         format!(
             "[state]\nstore = \"sqlite:{folder}/state.db\"\n\
-             [pipelines.boards]\nfrom = {{ rss = \"{url}\", boards = \"{}\"{} }}\n\
+             [pipelines.boards]\nfrom = {{ rss = \"{url}\", boards = \"{}\", timeout = \"{}\"{} }}\n\
              as = {{ article = {{ {} }} }}\ninto = \"sqlite:{folder}/objects.db\"\n",
-            self.boards, self.from, self.shape
+            self.boards, self.timeout, self.from, self.shape
         )
     }
 

@@ -128,14 +128,16 @@ fn a_hundred_processes_edit_one_issue_and_lose_nothing() {
     let created = home.run(&["page", "issue", "create", "anna", "--title", "x", "--json"]).ends(0).json();
     let id = created["id"].as_str().unwrap();
     let edits = [["classify", "3"], ["annotate", "seen"], ["resolve", ""]];
-    for round in 0..4 {
-        let start = |at: usize| {
-            let [verb, value] = edits[(at + round) % edits.len()];
-            let args = ["page", "issue", verb, "anna", id, value];
-            let args = if value.is_empty() { &args[..5] } else { &args[..] };
-            home.command(args).stdout(Stdio::null()).spawn().unwrap()
-        };
-        let started: Vec<_> = (0..25).map(start).collect();
+    let start = |at: &usize| {
+        let [verb, value] = edits[at % edits.len()];
+        let args = ["page", "issue", verb, "anna", id, value];
+        let args = if value.is_empty() { &args[..5] } else { &args[..] };
+        home.command(args).stdout(Stdio::null()).spawn().unwrap()
+    };
+    // A few at a time: each waits for the file, but not for ever.
+    let all: Vec<usize> = (0..100).collect();
+    for few in all.chunks(8) {
+        let started: Vec<_> = few.iter().map(start).collect();
         for mut process in started {
             assert!(process.wait().unwrap().success());
         }

@@ -15,7 +15,8 @@ const HOUR: Duration = Duration::from_secs(3_600);
 
 #[tokio::test]
 async fn s19_only_a_page_that_is_gone_loses_its_keys() {
-    let desk = Desk::new();
+    let mut desk = Desk::new();
+    desk.wiki.timeout = "2s";
     let workspace = desk.workspace().await;
     for page in ["A", "B", "C", "D"] {
         desk.wiki.page(page, vec![Paper::new("att1", ENGLISH)]);

@@ -36,6 +36,8 @@ struct State {
 
 pub struct Wiki {
     pub server: Server,
+    /// How long an answer is waited for: one that is slow to come is no failure.
+    pub timeout: &'static str,
     state: Arc<Mutex<State>>,
 }
 
@@ -48,7 +50,7 @@ impl Wiki {
             let broken = (theirs.lock().unwrap().broken)(request);
             broken.unwrap_or_else(|| answer(&theirs.lock().unwrap(), request))
         });
-        Wiki { server, state }
+        Wiki { server, timeout: "60s", state }
     }
 
     pub fn page(&self, page: &str, papers: Vec<Paper>) {
@@ -95,7 +97,7 @@ impl Wiki {
 
     /// What stands for `pages` in a config.
     pub fn pages(&self) -> String {
-        format!("{{ confluence = \"{}\", timeout = \"2s\" }}", self.server.url("/wiki"))
+        format!("{{ confluence = \"{}\", timeout = \"{}\" }}", self.server.url("/wiki"), self.timeout)
     }
 }
 
