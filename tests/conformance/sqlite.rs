@@ -5,6 +5,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use trueup::error::Kind;
 use trueup::store::sqlite::Sqlite;
@@ -147,6 +148,36 @@ async fn a_reader_sees_what_a_writer_adds_and_the_file_it_makes() {
     held(&reader, "a", Some("2")).await;
     put(&open(&path), "a", "3").await;
     held(&reader, "a", Some("3")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_reads_while_writers_come_and_go_sees_one_moment() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.db");
+    let between = (0..600).map(|number| Item::put(format!("m/{number:04}"), "x".repeat(50_000))).collect();
+    open(&path).write(between, Mode::All).await.unwrap();
+    let write = async |round: u32| {
+        // The last to close folds its log into the file.
+        let items = ["a", "z"].map(|key| Item::put(key, round.to_string())).to_vec();
+        open(&path).write(items, Mode::All).await.unwrap();
+    };
+    write(0).await;
+    let (over, reader) = (AtomicBool::new(false), Sqlite::open(&path, Access::Read).unwrap());
+    let writing = async {
+        for round in 1..200 {
+            write(round).await;
+        }
+        over.store(true, Ordering::SeqCst);
+    };
+    let reading = async {
+        while !over.load(Ordering::SeqCst) {
+            let lines = reader.list(Query::values("")).await.unwrap().items;
+            let (first, last) = (lines.first().unwrap(), lines.last().unwrap());
+            assert_eq!((lines.len(), first.key.as_str(), last.key.as_str()), (602, "a", "z"));
+            assert_eq!(first.value, last.value, "of two moments");
+        }
+    };
+    tokio::join!(writing, reading);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

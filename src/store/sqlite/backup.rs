@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use rusqlite::backup::{Backup, StepResult};
+use tempfile::TempPath;
 
 use super::fault::explain;
 use super::file::{folder_of, sync_folder};
 use crate::error::{Error, Kind, Result, from_io};
 
-/// Copy into a file of another name beside `to`, and give it its name only when it is whole.
-pub(super) fn copy(source: Option<&mut Connection>, to: &Path) -> Result<()> {
+/// Copy into a file of another name beside `to`.
+pub(super) fn copy(source: Option<&mut Connection>, to: &Path) -> Result<TempPath> {
     let Some(source) = source else {
         return Err(Error::new(Kind::NotFound, "there is no file yet to copy"));
     };
@@ -29,8 +30,13 @@ pub(super) fn copy(source: Option<&mut Connection>, to: &Path) -> Result<()> {
     let mut copy = Connection::open(&draft).map_err(explain)?;
     step(source, &mut copy)?;
     copy.close().map_err(|(_, error)| explain(error))?;
+    Ok(draft)
+}
+
+/// Give a copy its name, now that it is whole and of one moment.
+pub(super) fn name(draft: TempPath, to: &Path) -> Result<()> {
     match draft.persist_noclobber(to) {
-        Ok(()) => sync_folder(&folder),
+        Ok(()) => sync_folder(&folder_of(to)),
         Err(error) if error.error.kind() == std::io::ErrorKind::AlreadyExists => Err(taken()),
         Err(error) => Err(from_io(error.error, "giving the copy its name")),
     }

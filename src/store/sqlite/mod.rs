@@ -74,7 +74,9 @@ impl Sqlite {
     pub async fn backup(&self, to: &Path) -> Result<()> {
         let to = to.to_owned();
         let doing = format!("backing up {} to {}", self.name, to.display());
-        self.read(move |source| backup::copy(source, &to)).await.context(|| doing)
+        let beside = to.clone();
+        let copied = self.read(move |source| backup::copy(source, &beside)).await;
+        copied.and_then(|draft| backup::name(draft, &to)).context(|| doing)
     }
 
     pub fn path(&self) -> &Path {
@@ -84,7 +86,7 @@ impl Sqlite {
     /// Run a read on a thread that may block. `None` stands for a file that does not exist.
     async fn read<T: Send + 'static>(
         &self,
-        work: impl FnOnce(Option<&mut Connection>) -> Result<T> + Send + 'static,
+        work: impl Fn(Option<&mut Connection>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let _turn = self.readers.turn().await?;
         let readers = Arc::clone(&self.readers);

@@ -30,6 +30,9 @@ const LIST_VALUES: &str = "SELECT kv.key, kv.version, kv.fingerprint, coalesce(k
 
 const SUM: &str = "SELECT key, version FROM kv WHERE key >= ?1 AND key < ?2";
 
+/// Writers that may come and go while something is read. While one is there, it is read beside it.
+const LOOKS_MAX: usize = 20;
+
 /// The connections that are free just now.
 pub(super) struct Readers {
     path: PathBuf,
@@ -80,19 +83,27 @@ impl Readers {
         })
     }
 
-    /// Lend a connection to `work`. After an error it is closed instead of being lent again.
-    pub fn with<T>(&self, work: impl FnOnce(Option<&mut Connection>) -> Result<T>) -> Result<T> {
-        let Some(manner) = self.manner()? else { return work(None) };
-        let kept = self.free().pop().filter(|reader| reader.manner == manner);
-        let mut reader = match kept {
-            Some(reader) => reader,
-            None => Reader { connection: self.connect(manner)?, manner },
-        };
-        let done = work(Some(&mut reader.connection))?;
-        if !self.turns.is_closed() {
-            self.free().push(reader);
+    /// Lend a connection to `work`. After an error it is closed instead of being lent again. Work on a file that somebody
+    /// began to write meanwhile is done again: what it saw, an error included, may be of two moments.
+    pub fn with<T>(&self, work: impl Fn(Option<&mut Connection>) -> Result<T>) -> Result<T> {
+        for _ in 0..LOOKS_MAX {
+            let Some(manner) = self.manner()? else { return work(None) };
+            let kept = self.free().pop().filter(|reader| reader.manner == manner);
+            let mut reader = match kept {
+                Some(reader) => reader,
+                None => Reader { connection: self.connect(manner)?, manner },
+            };
+            let done = work(Some(&mut reader.connection));
+            if manner != Manner::Shared && self.manner()? != Some(manner) {
+                continue;
+            }
+            let done = done?;
+            if !self.turns.is_closed() {
+                self.free().push(reader);
+            }
+            return Ok(done);
         }
-        Ok(done)
+        Err(Error::new(Kind::Unavailable, "the file is written anew all the time"))
     }
 
     /// How to open the file now; `None` = there is none. A writer of ours keeps the log alive all the time.
