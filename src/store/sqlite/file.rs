@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
@@ -51,6 +51,9 @@ pub(super) enum Found {
     Empty,
     Ours,
 }
+
+/// Writers that may come and go while something is read. While one is there, it is read beside it.
+pub(in crate::store) const LOOKS_MAX: usize = 20;
 
 /// Look at the header. Everything that is not ours, or is newer than we are, is an error here.
 ///
@@ -110,6 +113,40 @@ pub(in crate::store) fn open_to_read(path: &Path) -> Result<Connection> {
     connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)
 }
 
+/// How a file may be opened without disturbing it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::store) enum Manner {
+    /// There is a log beside the file: somebody writes, or was killed while writing.
+    Shared,
+    /// No log: the file as it is. Good for as long as length and time of change stay the same; whoever reads looks
+    /// afterwards whether they have.
+    Unchanging { length: u64, changed: Option<SystemTime> },
+}
+
+pub(in crate::store) fn written_all_the_time() -> Error {
+    Error::new(Kind::Unavailable, "the file is written anew all the time")
+}
+
+/// How to open it now; `None` = there is none.
+pub(in crate::store) fn manner(path: &Path) -> Result<Option<Manner>> {
+    if has_log(path) {
+        return Ok(Some(Manner::Shared));
+    }
+    match fs::metadata(path) {
+        Ok(facts) if facts.len() == 0 => Ok(None),
+        Ok(facts) => Ok(Some(Manner::Unchanging { length: facts.len(), changed: facts.modified().ok() })),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(from_io(error, "looking at the file")),
+    }
+}
+
+pub(in crate::store) fn open_as(path: &Path, manner: Manner) -> Result<Connection> {
+    match manner {
+        Manner::Shared => open_to_read(path),
+        Manner::Unchanging { .. } => open_unchanging(path),
+    }
+}
+
 /// There is something in the log beside the file: somebody writes, or was killed while writing.
 pub(super) fn has_log(path: &Path) -> bool {
     let mut log = path.as_os_str().to_owned();
@@ -118,7 +155,7 @@ pub(super) fn has_log(path: &Path) -> bool {
 }
 
 /// Open a file that nobody writes to, without locks and without files beside it.
-pub(in crate::store) fn open_unchanging(path: &Path) -> Result<Connection> {
+fn open_unchanging(path: &Path) -> Result<Connection> {
     let mut url = String::from("file:");
     for byte in path.as_os_str().as_bytes() {
         if byte.is_ascii_alphanumeric() || b"/._-".contains(byte) {

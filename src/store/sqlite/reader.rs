@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
 
 use bytes::Bytes;
 use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
@@ -10,8 +9,8 @@ use rusqlite::{Connection, OptionalExtension as _, Row};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::fault::explain;
-use super::file::{self, Found};
-use crate::error::{Error, Kind, Result, from_io};
+use super::file::{self, Found, LOOKS_MAX, Manner};
+use crate::error::{Error, Kind, Result};
 use crate::record::{Fingerprint, Version};
 use crate::store::{Access, Listed, Page, Query, Stored, Sum, What, prefix_end};
 
@@ -30,9 +29,6 @@ const LIST_VALUES: &str = "SELECT kv.key, kv.version, kv.fingerprint, coalesce(k
 
 const SUM: &str = "SELECT key, version FROM kv WHERE key >= ?1 AND key < ?2";
 
-/// Writers that may come and go while something is read. While one is there, it is read beside it.
-const LOOKS_MAX: usize = 20;
-
 /// The connections that are free just now.
 pub(super) struct Readers {
     path: PathBuf,
@@ -44,15 +40,6 @@ pub(super) struct Readers {
 struct Reader {
     connection: Connection,
     manner: Manner,
-}
-
-/// How a file may be opened without disturbing it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Manner {
-    /// There is a log beside the file: somebody writes, or was killed while writing.
-    Shared,
-    /// No log: the file as it is. Good for as long as file and time of change stay the same.
-    Unchanging { length: u64, changed: Option<SystemTime> },
 }
 
 impl Readers {
@@ -103,19 +90,14 @@ impl Readers {
             }
             return Ok(done);
         }
-        Err(Error::new(Kind::Unavailable, "the file is written anew all the time"))
+        Err(file::written_all_the_time())
     }
 
     /// How to open the file now; `None` = there is none. A writer of ours keeps the log alive all the time.
     fn manner(&self) -> Result<Option<Manner>> {
-        if self.access == Access::Write || file::has_log(&self.path) {
-            return Ok(Some(Manner::Shared));
-        }
-        match std::fs::metadata(&self.path) {
-            Ok(facts) if facts.len() == 0 => Ok(None),
-            Ok(facts) => Ok(Some(Manner::Unchanging { length: facts.len(), changed: facts.modified().ok() })),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(from_io(error, "looking at the file")),
+        match self.access {
+            Access::Write => Ok(Some(Manner::Shared)),
+            Access::Read => file::manner(&self.path),
         }
     }
 
@@ -123,10 +105,7 @@ impl Readers {
         if self.access == Access::Read && file::look(&self.path)? != Found::Ours {
             return Err(Error::new(Kind::Unavailable, "the file was replaced while it was read"));
         }
-        match manner {
-            Manner::Shared => file::open_to_read(&self.path),
-            Manner::Unchanging { .. } => file::open_unchanging(&self.path),
-        }
+        file::open_as(&self.path, manner)
     }
 
     fn free(&self) -> MutexGuard<'_, Vec<Reader>> {

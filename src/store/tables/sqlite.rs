@@ -16,7 +16,9 @@ use crate::postgres::quoted;
 use crate::record::Fingerprint;
 use crate::store::sqlite::APPLICATION_ID;
 use crate::store::sqlite::fault::explain;
-use crate::store::sqlite::file::{connect, folder_of, open_to_read, open_unchanging};
+use crate::store::sqlite::file::{
+    LOOKS_MAX, Manner, connect, folder_of, manner, open_as, written_all_the_time,
+};
 use crate::store::{Access, Listed, Outcome, Sum, What};
 
 mod pen;
@@ -43,7 +45,7 @@ CREATE TABLE IF NOT EXISTS sync_schema(
 pub(super) struct Database {
     writer: Option<Arc<Mutex<Connection>>>,
     /// `None` = opened to be read, and there is no file.
-    reader: Option<Arc<Mutex<Connection>>>,
+    reader: Option<Arc<Reader>>,
     sql: Arc<Vec<Sql>>,
 }
 
@@ -63,8 +65,12 @@ impl Database {
         let Some(reader) = self.reader.clone() else { return Ok(vec![None; places.len()]) };
         let sql = self.sql.clone();
         blocking(move || {
-            let connection = reader.lock().unwrap_or_else(PoisonError::into_inner);
-            places.iter().map(|place| pen::held(&connection, &sql, &tables, place).map_err(explain)).collect()
+            reader.with(|connection| {
+                places
+                    .iter()
+                    .map(|place| pen::held(connection, &sql, &tables, place).map_err(explain))
+                    .collect()
+            })
         })
         .await
     }
@@ -73,8 +79,9 @@ impl Database {
         let Some(reader) = self.reader.clone() else { return Ok(Vec::new()) };
         let sql = self.sql.clone();
         blocking(move || {
-            let connection = reader.lock().unwrap_or_else(PoisonError::into_inner);
-            list(&connection, &sql[span.table], &tables[span.table], &span).map_err(explain)
+            reader.with(|connection| {
+                list(connection, &sql[span.table], &tables[span.table], &span).map_err(explain)
+            })
         })
         .await
     }
@@ -82,11 +89,7 @@ impl Database {
     pub async fn sum(&self, tables: Arc<Vec<Table>>) -> Result<Sum> {
         let Some(reader) = self.reader.clone() else { return Ok(Sum::default()) };
         let sql = self.sql.clone();
-        blocking(move || {
-            let connection = reader.lock().unwrap_or_else(PoisonError::into_inner);
-            sum(&connection, &sql, &tables).map_err(explain)
-        })
-        .await
+        blocking(move || reader.with(|connection| sum(connection, &sql, &tables).map_err(explain))).await
     }
 
     pub async fn write(&self, tables: Arc<Vec<Table>>, batch: Batch) -> Result<Vec<Result<Outcome>>> {
@@ -112,35 +115,61 @@ fn open(path: &Path, tables: &mut [Table], access: Access) -> Result<Database> {
         Access::Write => {
             let writer = open_to_write(path)?;
             lay_out(&writer, tables)?;
-            (Some(writer), Some(open_to_read(path)?))
+            (Some(writer), Some(Reader::as_now(path, Manner::Shared)?))
         }
-        Access::Read => (None, look(path)?),
+        Access::Read => (None, manner(path)?.map(|now| Reader::as_now(path, now)).transpose()?),
     };
     if let (None, Some(reader)) = (&writer, &reader) {
-        refuse_a_store(reader)?;
-        check_layout(reader, tables)?;
+        reader.with(|connection| {
+            refuse_a_store(connection)?;
+            check_layout(connection, tables)
+        })?;
     }
     // Read before they were made or grown, tables have only the columns that are there.
     let sql = match &reader {
         Some(reader) => {
-            tables.iter().map(|table| Ok(Sql::new(table, &found(reader, table)?))).collect::<Result<_>>()?
+            let sql = |connection: &Connection| {
+                tables
+                    .iter()
+                    .map(|table| Ok(Sql::new(table, &found(connection, table)?)))
+                    .collect::<Result<_>>()
+            };
+            reader.with(sql)?
         }
         None => Vec::new(),
     };
-    let share = |connection: Connection| Arc::new(Mutex::new(connection));
-    Ok(Database { writer: writer.map(share), reader: reader.map(share), sql: Arc::new(sql) })
+    let writer = writer.map(|connection| Arc::new(Mutex::new(connection)));
+    Ok(Database { writer, reader: reader.map(Arc::new), sql: Arc::new(sql) })
 }
 
-/// Without a log beside it the file is read as it is, and not a byte is added anywhere.
-fn look(path: &Path) -> Result<Option<Connection>> {
-    let mut log = path.as_os_str().to_owned();
-    log.push("-wal");
-    match std::fs::metadata(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(from_io(error, "looking at the file")),
-        Ok(facts) if facts.len() == 0 => Ok(None),
-        Ok(_) if Path::new(&log).exists() => open_to_read(path).map(Some),
-        Ok(_) => open_unchanging(path).map(Some),
+/// A connection to read with. Without a log beside it the file is read as it is, and not a byte is added anywhere.
+struct Reader {
+    path: PathBuf,
+    lent: Mutex<(Connection, Manner)>,
+}
+
+impl Reader {
+    fn as_now(path: &Path, manner: Manner) -> Result<Self> {
+        let lent = Mutex::new((open_as(path, manner)?, manner));
+        Ok(Reader { path: path.to_owned(), lent })
+    }
+
+    /// Work on a file that somebody began to write meanwhile is done again: what it saw may be of two moments.
+    fn with<T>(&self, mut work: impl FnMut(&Connection) -> Result<T>) -> Result<T> {
+        let mut lent = self.lent.lock().unwrap_or_else(PoisonError::into_inner);
+        for _ in 0..LOOKS_MAX {
+            let done = work(&lent.0);
+            if lent.1 == Manner::Shared {
+                return done;
+            }
+            let gone = || Error::new(Kind::Unavailable, "the file was removed while it was read");
+            let now = manner(&self.path)?.ok_or_else(gone)?;
+            if now == lent.1 {
+                return done;
+            }
+            *lent = (open_as(&self.path, now)?, now);
+        }
+        Err(written_all_the_time())
     }
 }
 

@@ -17,6 +17,7 @@ on_both!(
     all_or_nothing_is_just_that,
     a_listing_is_in_byte_order_and_pages_join,
     what_is_no_row_is_refused_item_by_item,
+    who_only_reads_sees_what_others_write_meanwhile,
     a_sum_is_that_of_the_listing,
 );
 
@@ -32,10 +33,18 @@ fn table(name: &str) -> TableSpec {
 }
 
 pub async fn open(stage: &Stage) -> Tables {
-    open_with(stage, vec![table("b"), table("a_b"), table("a")]).await
+    open_with(stage, three()).await
+}
+
+fn three() -> Vec<TableSpec> {
+    vec![table("b"), table("a_b"), table("a")]
 }
 
 pub async fn open_with(stage: &Stage, tables: Vec<TableSpec>) -> Tables {
+    open_as(stage, tables, Access::Write).await
+}
+
+async fn open_as(stage: &Stage, tables: Vec<TableSpec>, access: Access) -> Tables {
     let place = match &stage.database {
         Database::Sqlite(path) => Where::Sqlite(path.clone()),
         Database::Postgres(dsn) => Where::Postgres(trueup::config::Address::new(dsn)),
@@ -47,7 +56,7 @@ pub async fn open_with(stage: &Stage, tables: Vec<TableSpec>) -> Tables {
         options: BTreeMap::new(),
     };
     let clock: SharedClock = stage.clock.clone();
-    Tables::open(&spec, tables, Access::Write, clock).await.unwrap()
+    Tables::open(&spec, tables, access, clock).await.unwrap()
 }
 
 pub fn row(key: &str, n: i32) -> Item {
@@ -172,6 +181,22 @@ async fn what_is_no_row_is_refused_item_by_item(stage: Stage) {
         let outcomes = store.write(vec![row("b/good", 1), item.clone()], Mode::Each).await.unwrap();
         assert!(outcomes[0].as_ref().unwrap().landed());
         assert_eq!(outcomes[1].as_ref().unwrap_err().kind(), Kind::Invalid, "{item:?}");
+    }
+}
+
+async fn who_only_reads_sees_what_others_write_meanwhile(stage: Stage) {
+    open(&stage).await.write_one(row("a/1", 1)).await.unwrap();
+    let reader = open_as(&stage, three(), Access::Read).await;
+    for count in 1..4 {
+        assert_eq!(reader.list_all("", What::Keys).await.unwrap().len(), count);
+        assert_eq!(reader.sum("").await.unwrap().unwrap().count, count as u64);
+        let key = format!("a/{}", count + 1);
+        assert!(reader.get_one(&key).await.unwrap().is_none());
+        let writer = open(&stage).await;
+        writer.write_one(row(&key, 1)).await.unwrap();
+        assert!(reader.get_one(&key).await.unwrap().is_some(), "beside the writer");
+        drop(writer);
+        assert!(reader.get_one(&key).await.unwrap().is_some(), "after it");
     }
 }
 
