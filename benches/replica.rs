@@ -70,7 +70,9 @@ impl Rig {
             Disk::Unflushed => "fsync=off",
         };
         let settings = ["max_wal_size=8GB", fsync];
-        let (etcd, postgres) = tokio::join!(Etcd::start(1), Postgres::start_with(&settings));
+        // An etcd flushes what it answers for, here as everywhere but in tests.
+        let etcd = Etcd::start_with(1, &["--unsafe-no-fsync=false"]);
+        let (etcd, postgres) = tokio::join!(etcd, Postgres::start_with(&settings));
         let url = format!("etcd://{}/bench/", etcd.endpoints());
         let dsn = postgres.fresh_database();
         let client = Client::new(&EtcdPlace::parse(&url).unwrap(), None).unwrap();
