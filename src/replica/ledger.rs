@@ -17,10 +17,29 @@ use super::{ConflictRule, Replica};
 use crate::error::Result;
 use crate::postgres::{STATEMENT_MAX, Session, within};
 
-/// Outcomes, the marker's revision and what people are told about failures, in one statement: after a crash either all
-/// of it is there or nothing is, and an instance that no longer leads writes nothing.
+/// Outcomes and the marker's revision, in one statement: after a crash either both are there or neither is, and an
+/// instance that no longer leads writes nothing.
 fn settle_text(tables: &Tables) -> String {
-    let Tables { wal, drain, etcd, events, .. } = tables;
+    format!("{} SELECT EXISTS (SELECT 1 FROM lead)", settled(tables, ""))
+}
+
+/// The same, with what people are told about failures.
+fn settle_and_tell_text(tables: &Tables) -> String {
+    let settled = settled(tables, "RETURNING w.id, w.key, w.status, w.last_error");
+    format!(
+        "{settled},
+         told AS (
+           INSERT INTO {} (prefix, kind, detail)
+           SELECT $1, 'failed', format('write %s to %s: %s', id, key, last_error)
+           FROM settled WHERE status = 'failed' ORDER BY id RETURNING detail)
+         SELECT EXISTS (SELECT 1 FROM lead),
+                (SELECT count(pg_notify('etcd_failures', left(detail, {NOTICE_CHARS}))) FROM told)",
+        tables.events
+    )
+}
+
+fn settled(tables: &Tables, returning: &str) -> String {
+    let Tables { wal, drain, etcd, .. } = tables;
     format!(
         "WITH lead AS (
            UPDATE {drain} SET slot_revision = coalesce($3, slot_revision)
@@ -33,14 +52,7 @@ fn settle_text(tables: &Tables) -> String {
                THEN (SELECT max(e.revision) FROM {etcd} e WHERE e.key = w.key) ELSE d.result END,
              chain_base = CASE WHEN d.status = 'applied' THEN d.chain END,
              last_error = d.error, attempts = w.attempts + 1, processed_at = clock_timestamp()
-           FROM lead, d WHERE w.id = d.id AND w.status = 'pending'
-           RETURNING w.id, w.key, w.status, w.last_error),
-         told AS (
-           INSERT INTO {events} (prefix, kind, detail)
-           SELECT $1, 'failed', format('write %s to %s: %s', id, key, last_error)
-           FROM settled WHERE status = 'failed' ORDER BY id RETURNING detail)
-         SELECT EXISTS (SELECT 1 FROM lead),
-                (SELECT count(pg_notify('etcd_failures', left(detail, {NOTICE_CHARS}))) FROM told)"
+           FROM lead, d WHERE w.id = d.id AND w.status = 'pending' {returning})"
     )
 }
 
@@ -70,6 +82,7 @@ struct Writing {
 struct Pen {
     session: Session,
     settle: Statement,
+    settle_and_tell: Statement,
     prefix: String,
     epoch: i64,
     rule: ConflictRule,
@@ -81,8 +94,10 @@ impl Ledger {
         // A few hundred rows by their ids: planned once, whatever the length of the arrays and the size of the table.
         within(STATEMENT_MAX, session.batch_execute("SET plan_cache_mode = force_generic_plan")).await?;
         let settle = within(STATEMENT_MAX, session.prepare(&settle_text(&replica.tables))).await?;
+        let settle_and_tell =
+            within(STATEMENT_MAX, session.prepare(&settle_and_tell_text(&replica.tables))).await?;
         let (prefix, rule) = (replica.prefix().to_owned(), replica.spec.conflict);
-        let pen = Arc::new(Pen { session, settle, prefix, epoch, rule });
+        let pen = Arc::new(Pen { session, settle, settle_and_tell, prefix, epoch, rule });
         Ok(Ledger { pen, waiting: Vec::new(), writing: None })
     }
 
@@ -158,7 +173,10 @@ impl Pen {
             &errors,
             &held,
         ];
-        let said = within(STATEMENT_MAX, self.session.query_one(&self.settle, &values)).await?;
+        // Failures are rare, and naming every write that settles is not free.
+        let fails = each().any(|(_, outcome)| matches!(outcome, Outcome::Failed { .. }));
+        let settle = if fails { &self.settle_and_tell } else { &self.settle };
+        let said = within(STATEMENT_MAX, self.session.query_one(settle, &values)).await?;
         Ok(said.get(0))
     }
 }
