@@ -1,5 +1,7 @@
 //! What became of a queued write: read off etcd's answer or, when the answer was lost, off etcd's history. Pure.
 
+use bytes::Bytes;
+
 use super::ConflictRule;
 use super::packing::Planned;
 use crate::etcd::request::{delete, key, put, unmoved};
@@ -91,7 +93,7 @@ pub(super) fn outcomes_of(
 
 /// One write as an inner transaction: if the key is as expected, write; else say what is there.
 fn request_of(planned: &Planned) -> RequestOp {
-    let at = planned.row.key.clone();
+    let at = Bytes::from(planned.row.key.clone());
     let write: RequestOp = match &planned.row.value {
         // A lease stays attached. On a missing key etcd would fail the whole transaction for asking.
         Some(value) => {

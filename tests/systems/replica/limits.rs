@@ -32,10 +32,10 @@ async fn an_etcd_that_takes_few_operations_gets_smaller_transactions() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_ordinary_etcd_gets_as_much_as_it_takes_at_once() {
     let stage = Stage::new("many").await;
-    stage.sql("select etcd_set('$P' || n, 'v') from generate_series(1, 600) n").await;
+    stage.sql("select etcd_set('$P' || n, 'v') from generate_series(1, 1000) n").await;
     let running = stage.start();
-    stage.sql_becomes("select status, count(*) from etcd_wal group by 1", "applied|600").await;
-    assert_eq!(stage.sql(LARGEST).await, "512");
+    stage.sql_becomes("select status, count(*) from etcd_wal group by 1", "applied|1000").await;
+    assert_eq!(stage.sql(LARGEST).await, "900");
     running.stop().await;
 }
 
