@@ -89,6 +89,8 @@ struct Answer {
 impl<'a> Drainer<'a> {
     pub async fn new(replica: &'a Replica, state: &State) -> Result<Self> {
         let session = replica.session().await?;
+        // Planned for the queue at hand, a look at a table without statistics reads and sorts all that is pending.
+        within(STATEMENT_MAX, session.batch_execute("SET plan_cache_mode = force_generic_plan")).await?;
         let fetch = within(STATEMENT_MAX, session.prepare(&fetch_text(&replica.tables))).await?;
         Ok(Drainer {
             replica,
@@ -202,7 +204,6 @@ impl<'a> Drainer<'a> {
             self.window.forget();
         }
         self.insisted.clear();
-        self.looks_ahead = 0;
         let look = self.look_at_queue(0, &self.ledger.ids()).await?;
         self.take_in(look);
         Ok(())
@@ -210,6 +211,7 @@ impl<'a> Drainer<'a> {
 
     fn take_in(&mut self, look: Look) {
         (self.more, self.highest) = (look.more, look.highest);
+        self.looks_ahead = if look.whole { 0 } else { self.looks_ahead + 1 };
         self.window.extend(look.rows, look.heads);
         let depth = self.window.len() + look.refused.len();
         set(&self.replica.meters.queue_depth, i64::try_from(depth).unwrap_or(i64::MAX));
@@ -225,12 +227,12 @@ impl<'a> Drainer<'a> {
             while self.ledger.has_news() || self.ledger.open().count() >= UNSETTLED_MAX {
                 self.written().await?;
             }
-            let (answer, ahead) = tokio::join!(self.submit(&batch), self.look_ahead());
+            let (answer, ahead) =
+                tokio::join!(self.submit(&batch), self.look_ahead(&batch, batches.is_empty()));
             match answer {
                 Ok(answer) => {
                     self.finish(batch, answer);
                     if let Some(look) = ahead? {
-                        self.looks_ahead += 1;
                         self.take_in(look);
                     }
                 }
@@ -251,13 +253,24 @@ impl<'a> Drainer<'a> {
         Ok(())
     }
 
-    /// What comes after all that was seen, when the next transaction could not be filled without it.
-    async fn look_ahead(&self) -> Result<Option<Look>> {
+    /// What comes after all that was seen, when the next transaction could not be filled without it. Now and then that
+    /// is the whole queue, while nothing but this batch is in hand: whatever is found then has its place behind it.
+    async fn look_ahead(&self, batch: &[Planned], alone: bool) -> Result<Option<Look>> {
         let short = self.window.len() < self.build.keys_max();
-        if !self.more || !short || self.looks_ahead >= LOOKS_AHEAD_MAX {
+        if !self.more || !short {
             return Ok(None);
         }
-        self.look_at_queue(self.highest, &HashSet::new()).await.map(Some)
+        if self.looks_ahead < LOOKS_AHEAD_MAX {
+            return self.look_at_queue(self.highest, &HashSet::new()).await.map(Some);
+        }
+        // What has to be forgotten first is for `look_at_all`.
+        let remembers = self.window.heads() > HEADS_MAX || !self.insisted.is_empty();
+        if !alone || self.window.len() > 0 || remembers {
+            return Ok(None);
+        }
+        let mut known = self.ledger.ids();
+        known.extend(batch.iter().map(|planned| planned.row.id));
+        self.look_at_queue(0, &known).await.map(Some)
     }
 
     /// One transaction. Deletes of what should not be there are only looked at: they must not move a revision.

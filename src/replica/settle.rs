@@ -25,10 +25,10 @@ const WINDOW_BYTES: i64 = 8 << 20;
 pub(super) fn fetch_text(tables: &Tables) -> String {
     let Tables { wal, state, .. } = tables;
     format!(
-        "SELECT w.*, h.chain_base AS head_base, h.result_revision AS head_revision,
-                h.operation = 'delete' AS head_deleted
-         FROM (SELECT *, sum(size) OVER (ORDER BY id) - size AS before FROM (
-                 SELECT id, key, value, encoding, operation, base_revision, expected_revision, exact, attempts,
+        "SELECT w.id, w.key, w.value, w.encoding, w.base_revision, w.expected_revision, w.exact, w.attempts, w.size,
+                h.chain_base, h.result_revision, h.operation = 'delete'
+         FROM (SELECT *, sum(size) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING) - size AS before FROM (
+                 SELECT id, key, value, encoding, base_revision, expected_revision, exact, attempts,
                         octet_length(coalesce(value, '')) AS size
                  FROM {wal} p WHERE status = 'pending' AND id > $5 AND ((key >= $1 AND ($2::text IS NULL OR key < $2))
                    OR NOT EXISTS (SELECT 1 FROM {state} s WHERE starts_with(p.key, s.prefix)))
@@ -41,6 +41,22 @@ pub(super) fn fetch_text(tables: &Tables) -> String {
     )
 }
 
+/// Where its columns are: looking for their names, row by row, takes longer than reading them.
+mod column {
+    pub const ID: usize = 0;
+    pub const KEY: usize = 1;
+    pub const VALUE: usize = 2;
+    pub const ENCODING: usize = 3;
+    pub const BASE: usize = 4;
+    pub const EXPECTED: usize = 5;
+    pub const EXACT: usize = 6;
+    pub const ATTEMPTS: usize = 7;
+    pub const SIZE: usize = 8;
+    pub const HEAD_BASE: usize = 9;
+    pub const HEAD_REVISION: usize = 10;
+    pub const HEAD_DELETED: usize = 11;
+}
+
 /// What a look at the queue found.
 #[derive(Default)]
 pub(super) struct Look {
@@ -48,9 +64,11 @@ pub(super) struct Look {
     pub heads: HashMap<String, Head>,
     /// Writes that never get as far as etcd.
     pub refused: Vec<(Planned, Outcome)>,
+    /// From the oldest pending write on.
+    pub whole: bool,
     /// It ended at a limit.
     pub more: bool,
-    /// The newest write it saw.
+    /// The newest write it saw, or knew to be decided: a look ahead begins behind all of them.
     pub highest: i64,
 }
 
@@ -61,13 +79,15 @@ impl Drainer<'_> {
         let limit = WINDOW_ROWS + i64::try_from(known.len()).unwrap_or(0);
         let values: [&(dyn ToSql + Sync); 5] = [&prefix, &prefix_end(prefix), &limit, &WINDOW_BYTES, &after];
         let rows = within(STATEMENT_MAX, self.session.query(&self.fetch, &values)).await?;
-        let sizes = rows.iter().map(|row| i64::from(row.get::<_, i32>("size")));
+        let sizes = rows.iter().map(|row| i64::from(row.get::<_, i32>(column::SIZE)));
+        let decided = known.iter().copied().max().unwrap_or(0);
         let mut look = Look {
             more: i64::try_from(rows.len()).unwrap_or(0) >= limit || sizes.sum::<i64>() > WINDOW_BYTES,
-            highest: rows.last().map_or(after, |row| row.get("id")),
+            whole: after == 0,
+            highest: rows.last().map_or(after, |row| row.get(column::ID)).max(decided),
             ..Look::default()
         };
-        for row in rows.iter().filter(|row| !known.contains(&row.get("id"))) {
+        for row in rows.iter().filter(|row| !known.contains(&row.get(column::ID))) {
             let (pending, readable) = pending_of(row);
             let why = if !pending.key.starts_with(prefix) {
                 format!("the key is outside the prefix {prefix}")
@@ -159,24 +179,24 @@ impl Drainer<'_> {
 
 /// A row of the queue, and whether its value can be read.
 fn pending_of(row: &Row) -> (Pending, bool) {
-    let text: Option<&str> = row.get("value");
-    let value = text.map(|text| codec::bytes_of(text, row.get("encoding")));
+    let text: Option<&str> = row.get(column::VALUE);
+    let value = text.map(|text| codec::bytes_of(text, row.get(column::ENCODING)));
     let readable = value.as_ref().is_none_or(Option::is_some);
     let pending = Pending {
-        id: row.get("id"),
-        key: row.get("key"),
+        id: row.get(column::ID),
+        key: row.get(column::KEY),
         value: value.map(Option::unwrap_or_default),
-        base: row.get::<_, Option<i64>>("base_revision").unwrap_or(0),
-        expected: row.get("expected_revision"),
-        exact: row.get("exact"),
-        attempts: row.get("attempts"),
+        base: row.get::<_, Option<i64>>(column::BASE).unwrap_or(0),
+        expected: row.get(column::EXPECTED),
+        exact: row.get(column::EXACT),
+        attempts: row.get(column::ATTEMPTS),
     };
     (pending, readable)
 }
 
 fn head_of(row: &Row) -> Option<Head> {
-    let base: Option<i64> = row.get("head_base");
-    let revision: Option<i64> = row.get("head_revision");
-    let deleted: Option<bool> = row.get("head_deleted");
+    let base: Option<i64> = row.get(column::HEAD_BASE);
+    let revision: Option<i64> = row.get(column::HEAD_REVISION);
+    let deleted: Option<bool> = row.get(column::HEAD_DELETED);
     Some(Head { base: base?, revision: revision?, deleted: deleted? })
 }
