@@ -135,3 +135,23 @@ async fn a_conflict_among_hundreds_fails_only_its_own_write() {
     stage.live_sets_equal().await;
     running.stop().await;
 }
+
+/// Longer than what is looked at piece by piece before the whole queue is, each key twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_queue_arrives_once_and_in_order_with_what_becomes_visible_late() {
+    let stage = Stage::new("in-flight-long").await;
+    let late = Session::open(&PostgresPlace::parse(&stage.dsn).unwrap(), None).await.unwrap();
+    let first = format!("BEGIN; SELECT etcd_set('{}', 'late')", stage.key("late"));
+    late.batch_execute(&first).await.unwrap();
+    stage.sql("select count(etcd_set('$P' || n % 12000, n::text)) from generate_series(1, 24000) n").await;
+    let running = stage.started().await;
+    stage.sql_becomes("select exists (select 1 from etcd_wal where status = 'applied')", "t").await;
+    late.batch_execute("COMMIT").await.unwrap();
+    stage.sql_becomes("select status, count(*) from etcd_wal group by 1", "applied|24001").await;
+    stage.sql_becomes("select count(*) from etcd", "24001").await;
+    let turned = "select count(*) from etcd_wal a join etcd_wal b using (key)
+                  where a.id < b.id and a.result_revision >= b.result_revision";
+    assert_eq!(stage.sql(turned).await, "0");
+    stage.live_sets_equal().await;
+    running.stop().await;
+}
