@@ -4,7 +4,7 @@
 //! One transaction is on its way at a time. What the ones before it did is written down meanwhile (`ledger`), and the
 //! queue is read ahead; nothing waits for a commit in PostgreSQL but the end.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -260,16 +260,18 @@ impl<'a> Drainer<'a> {
         if !self.more || !short {
             return Ok(None);
         }
+        let mut known = self.ledger.ids();
+        known.extend(batch.iter().map(|planned| planned.row.id));
         if self.looks_ahead < LOOKS_AHEAD_MAX {
-            return self.look_at_queue(self.highest, &HashSet::new()).await.map(Some);
+            // After a flood of writes that became visible late, what is decided already may lie behind all that was seen.
+            known.retain(|id| *id > self.highest);
+            return self.look_at_queue(self.highest, &known).await.map(Some);
         }
         // What has to be forgotten first is for `look_at_all`.
         let remembers = self.window.heads() > HEADS_MAX || !self.insisted.is_empty();
         if !alone || self.window.len() > 0 || remembers {
             return Ok(None);
         }
-        let mut known = self.ledger.ids();
-        known.extend(batch.iter().map(|planned| planned.row.id));
         self.look_at_queue(0, &known).await.map(Some)
     }
 

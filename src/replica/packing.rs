@@ -51,7 +51,7 @@ impl Build {
     /// The server refused a transaction of so many writes as too large: half of its longest path is tried next.
     pub fn halved(self, keys: usize) -> Self {
         let path = self.branch(keys).map_or(keys, |branch| branch + BRANCHES) + OPERATIONS_OWN;
-        Build { operations: self.operations.min(path / 2) }
+        Build { operations: self.operations.min(path.div_ceil(2)) }
     }
 }
 

@@ -68,7 +68,7 @@ pub(super) struct Look {
     pub whole: bool,
     /// It ended at a limit.
     pub more: bool,
-    /// The newest write it saw, or knew to be decided: a look ahead begins behind all of them.
+    /// The newest write it saw.
     pub highest: i64,
 }
 
@@ -80,11 +80,10 @@ impl Drainer<'_> {
         let values: [&(dyn ToSql + Sync); 5] = [&prefix, &prefix_end(prefix), &limit, &WINDOW_BYTES, &after];
         let rows = within(STATEMENT_MAX, self.session.query(&self.fetch, &values)).await?;
         let sizes = rows.iter().map(|row| i64::from(row.get::<_, i32>(column::SIZE)));
-        let decided = known.iter().copied().max().unwrap_or(0);
         let mut look = Look {
             more: i64::try_from(rows.len()).unwrap_or(0) >= limit || sizes.sum::<i64>() > WINDOW_BYTES,
             whole: after == 0,
-            highest: rows.last().map_or(after, |row| row.get(column::ID)).max(decided),
+            highest: rows.last().map_or(after, |row| row.get(column::ID)),
             ..Look::default()
         };
         for row in rows.iter().filter(|row| !known.contains(&row.get(column::ID))) {
