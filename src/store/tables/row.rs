@@ -61,9 +61,15 @@ pub struct Parsed {
 
 /// The table and row a key names; `None` = no table of ours.
 pub fn place(tables: &[Table], key: &str) -> Option<Place> {
+    let (table, id) = parts(tables, key)?;
+    Some(Place { table, external_id: id.to_owned() })
+}
+
+/// The table, and the natural key in it.
+pub fn parts<'k>(tables: &[Table], key: &'k str) -> Option<(usize, &'k str)> {
     let (name, id) = key.split_once('/')?;
     let table = tables.iter().position(|table| table.name == name)?;
-    (!id.is_empty()).then(|| Place { table, external_id: id.to_owned() })
+    (!id.is_empty()).then_some((table, id))
 }
 
 pub fn parse(tables: &[Table], item: &Item) -> Result<Parsed> {

@@ -4,8 +4,8 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::SinkExt;
-use tokio_postgres::SimpleQueryMessage;
 use tokio_postgres::error::SqlState;
+use tokio_postgres::{SimpleQueryMessage, Statement};
 
 use super::super::CAPS;
 use super::super::layout::{Column, Table, Type};
@@ -21,6 +21,9 @@ use crate::store::{Expect, Item, Op, Outcome, check_limits};
 /// How a COPY in binary begins (a signature, no flags, no extension) and ends.
 const HEAD: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 const TAIL: [u8; 2] = (-1i16).to_be_bytes();
+/// Rows of one COPY. PostgreSQL holds a binary one's rows back until it has a thousand, each in a slot of its own, and
+/// the time it takes to let go of them grows with the square of their number.
+const COPY_ROWS: usize = 250;
 /// Rows encoded while PostgreSQL works on those before them.
 const PIECE_ROWS: usize = 125;
 /// Milliseconds from 1970 to 2000, where PostgreSQL counts from.
@@ -38,28 +41,24 @@ pub(super) async fn write(
     let now = now_ms(now);
     let parts: Vec<_> =
         sql.iter().zip(tables).zip(&by_table).filter(|(_, places)| !places.is_empty()).collect();
-    let begin: Vec<String> = parts.iter().map(|((sql, _), places)| sql.reserve_all(places.len())).collect();
-    // Ended by hand: a session that is left in the middle is never lent again.
-    let begin = format!("BEGIN; {LOCK}; {}", begin.join("; "));
-    let reserved = reserved(&within(BULK_MAX, session.simple_query(&begin)).await?)?;
-    let mut fresh = Fresh {
-        tables,
-        items,
-        now,
-        cache: begun(items.len() * 160),
-        outcomes: items.iter().map(|_| None).collect(),
-        odd: false,
-    };
-    for (((sql, table), places), ids) in parts.into_iter().zip(&reserved) {
-        let mut lines = begun(PIECE_ROWS * 320);
-        let pieces = places.chunks(PIECE_ROWS).zip(ids.chunks(PIECE_ROWS));
-        let pieces = pieces.map_while(|(places, ids)| fresh.piece(table, &mut lines, places, ids));
-        if !copied(session, &sql.copy_binary, pieces).await? || fresh.odd {
-            return undone(session).await;
+    let (reserved, into_cache, into_tables) = begun(session, &parts).await?;
+    let outcomes = items.iter().map(|_| None).collect();
+    let mut fresh = Fresh { tables, items, now, cache: Vec::new(), outcomes, odd: false };
+    for ((((_, table), places), ids), into) in parts.into_iter().zip(&reserved).zip(&into_tables) {
+        for (places, ids) in places.chunks(COPY_ROWS).zip(ids.chunks(COPY_ROWS)) {
+            let mut lines = BytesMut::with_capacity(PIECE_ROWS * 320);
+            fresh.cache.push(BytesMut::with_capacity(places.len() * 160));
+            let pieces = places.chunks(PIECE_ROWS).zip(ids.chunks(PIECE_ROWS));
+            let pieces = pieces.map_while(|(places, ids)| fresh.piece(table, &mut lines, places, ids));
+            if !copied(session, into, pieces).await? || fresh.odd {
+                return undone(session).await;
+            }
         }
     }
-    if !copied(session, CACHE_COPY_BINARY, [fresh.cache.freeze()].into_iter()).await? {
-        return undone(session).await;
+    for lines in fresh.cache {
+        if !copied(session, &into_cache, [lines.freeze()].into_iter()).await? {
+            return undone(session).await;
+        }
     }
     within(BULK_MAX, session.batch_execute("COMMIT")).await?;
     fresh
@@ -68,6 +67,27 @@ pub(super) async fn write(
         .collect::<Option<_>>()
         .map(Some)
         .ok_or_else(|| Error::bug("a row was left out"))
+}
+
+/// A table with its statements, and where its rows are in the batch.
+type Part<'a> = ((&'a Sql, &'a Table), &'a Vec<usize>);
+
+/// A transaction that has its turn, with row ids for every table, and what will be asked in it. A session that is left in
+/// the middle of one is never lent again.
+async fn begun(session: &Session, parts: &[Part<'_>]) -> Result<(Vec<Vec<i64>>, Statement, Vec<Statement>)> {
+    let ids: Vec<String> = parts.iter().map(|((sql, _), places)| sql.reserve_all(places.len())).collect();
+    let begin = format!("BEGIN; {LOCK}; {}", ids.join("; "));
+    let into_tables = parts.iter().map(|((sql, _), _)| session.prepare(&sql.copy_binary));
+    // All in one go: the order is kept.
+    let begun = async {
+        tokio::try_join!(
+            session.simple_query(&begin),
+            session.prepare(CACHE_COPY_BINARY),
+            futures::future::try_join_all(into_tables)
+        )
+    };
+    let (answers, into_cache, into_tables) = within(BULK_MAX, begun).await?;
+    Ok((reserved(&answers)?, into_cache, into_tables))
 }
 
 async fn undone<T>(session: &Session) -> Result<Option<T>> {
@@ -82,13 +102,13 @@ fn by_table(tables: &[Table], items: &[Item]) -> Option<Vec<Vec<usize>>> {
         return None;
     }
     for (at, item) in items.iter().enumerate() {
-        all[row::place(tables, &item.key)?.table].push(at);
+        all[row::parts(tables, &item.key)?.0].push(at);
     }
     Some(all)
 }
 
 fn is_new(item: &Item) -> bool {
-    matches!(&item.op, Op::Put { value, .. } if !has_nul(value)) && item.expect == Expect::Absent
+    matches!(item.op, Op::Put { .. }) && item.expect == Expect::Absent
 }
 
 /// A batch on its way in.
@@ -96,8 +116,8 @@ struct Fresh<'a> {
     tables: &'a [Table],
     items: &'a [Item],
     now: i64,
-    /// Cache entries of what went before.
-    cache: BytesMut,
+    /// Cache entries of what went before, as they go into one COPY each.
+    cache: Vec<BytesMut>,
     outcomes: Vec<Option<Outcome>>,
     /// An item turned out to be something else than a new row.
     odd: bool,
@@ -113,7 +133,8 @@ impl Fresh<'_> {
             };
             let print = print.to_string();
             put_row(lines, table, &cells, *row_id, self.now);
-            put_entry(&mut self.cache, table, (&place.external_id, &print), *row_id, self.now);
+            let cache = self.cache.last_mut()?;
+            put_entry(cache, table, (&place.external_id, &print), *row_id, self.now);
             self.outcomes[*at] = Some(Outcome::Applied(Some(version(*row_id, self.now, &print))));
         }
         Some(lines.split().freeze())
@@ -122,9 +143,19 @@ impl Fresh<'_> {
     fn understood(&self, table: &Table, item: &Item) -> Option<(Place, Cells, Fingerprint)> {
         check_limits(&CAPS, item).ok()?;
         let Parsed { place, put } = row::parse(self.tables, item).ok()?;
-        let (cells, print) = put.filter(|(cells, _)| tells_instants(table, cells))?;
+        let (cells, print) =
+            put.filter(|(cells, _)| tells_instants(table, cells) && !has_nuls(table, cells))?;
         Some((place, cells, print))
     }
+}
+
+/// PostgreSQL's texts hold none.
+fn has_nuls(table: &Table, cells: &Cells) -> bool {
+    table.columns.iter().zip(&cells.cells).any(|(column, cell)| match (column.holds, cell) {
+        (Type::Json, Cell::Text(text)) => has_nul(text.as_bytes()),
+        (_, Cell::Text(text)) => text.as_bytes().contains(&0),
+        _ => false,
+    })
 }
 
 /// Every instant is in the one form we write: in another it would be taken for a row that somebody altered.
@@ -148,13 +179,17 @@ fn reserved(answers: &[SimpleQueryMessage]) -> Result<Vec<Vec<i64>>> {
     lists.map_err(|error| Error::bug("row ids that are no numbers").caused_by(error))
 }
 
+fn whole(pieces: impl Iterator<Item = Bytes>) -> impl Iterator<Item = Bytes> {
+    [Bytes::from_static(HEAD)].into_iter().chain(pieces).chain([Bytes::from_static(&TAIL)])
+}
+
 /// `false` = a key is taken.
-async fn copied(session: &Session, sql: &str, pieces: impl Iterator<Item = Bytes>) -> Result<bool> {
+async fn copied(session: &Session, into: &Statement, pieces: impl Iterator<Item = Bytes>) -> Result<bool> {
     within(BULK_MAX, async {
-        let sink = session.copy_in::<_, Bytes>(sql).await?;
+        let sink = session.copy_in::<_, Bytes>(into).await?;
         let mut sink = std::pin::pin!(sink);
         let mut sent = Ok(());
-        for piece in pieces.chain([Bytes::from_static(&TAIL)]) {
+        for piece in whole(pieces) {
             sent = sink.send(piece).await;
             if sent.is_err() {
                 break;
@@ -171,12 +206,6 @@ async fn copied(session: &Session, sql: &str, pieces: impl Iterator<Item = Bytes
         }
     })
     .await
-}
-
-fn begun(bytes: usize) -> BytesMut {
-    let mut lines = BytesMut::with_capacity(HEAD.len() + bytes);
-    lines.extend_from_slice(HEAD);
-    lines
 }
 
 fn put_row(out: &mut BytesMut, table: &Table, row: &Cells, row_id: i64, now: i64) {
