@@ -3,8 +3,11 @@
 //! between. This is the only place that writes to a target.
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use futures::future::{MaybeDone, maybe_done};
 
 use super::ahead::Ahead;
 use super::decide::count_held;
@@ -12,7 +15,7 @@ use super::failing::Failure;
 use super::prepare::{Prepare, Ready, Settled, Write};
 use super::settle::{self, Arrived};
 use super::steps::Steps;
-use super::write::{Writing, Written, half_moved};
+use super::write::{Batch, Writing, Written, half_moved};
 use super::{Ask, Pipeline};
 use crate::error::{Error, Fault, Kind, Result};
 use crate::shape::Existing;
@@ -37,14 +40,6 @@ pub struct Applied {
     pub moved: Sum,
     /// … and whether it changed in any other way.
     pub settled_aside: bool,
-}
-
-/// A batch whose intents are (about to be) in state.
-struct Batch {
-    number: u32,
-    writes: Arc<Vec<Write>>,
-    /// What state must hold before it is written: its intents, and items that need no write to the store.
-    announced: Vec<Item>,
 }
 
 pub struct Applier<'a, P> {
@@ -86,86 +81,68 @@ impl<'a, P: Prepare> Applier<'a, P> {
         self.phase(&mut Ahead::of(self.preparer, steps.read()?, &P::is_delete, self.size)).await
     }
 
-    /// Four things at once: the store writes batch *k*; the state settles *k−1* and intends *k+1*; *k+2* is rendered; the
-    /// source is read for *k+3*.
+    /// Four things at once: the store writes batch *k*; the state settles *k−1* and intends *k+1*, which then waits for
+    /// its turn; *k+2* is rendered; the source is read for *k+3*.
     async fn phase(&mut self, ahead: &mut Ahead<'_, P>) -> Result<()> {
-        let mut current = self.prepare(ahead).await?;
-        if let Some(first) = &mut current {
-            let announced = std::mem::take(&mut first.announced);
-            self.commit(announced).await?;
+        let mut writing = Writing::begin(self.line, self.ask);
+        let fed = self.feed(ahead, &mut writing).await;
+        writing.no_more();
+        // Keep what is known before giving up: the store has these batches.
+        while let Some(ended) = writing.next().await {
+            let settled = self.tally(ended)?;
+            self.commit(settled).await?;
         }
-        let mut next: Option<Batch> = None;
-        let mut behind: Option<(Batch, Written)> = None;
-        while let Some(batch) = current {
-            let writing = Writing::begin(self.line, &batch.writes);
-            let after = self.beside(behind.take(), &mut next, ahead).await;
-            let written = ahead.beside(writing.end()).await?;
-            self.ask.progress.advance(batch.writes.len() as u64);
-            let lost = written.given_up.is_some();
-            let after = match after {
-                Ok(after) if !lost && self.stopped().is_none() => after,
-                ended => {
-                    // Keep what is known before giving up: the store has this batch.
-                    let settled = self.tally(&batch, written)?;
-                    self.commit(settled).await?;
-                    ended?;
-                    let error = self.stopped().unwrap_or_else(|| Error::bug("a run stopped for no reason"));
-                    return self.hand_back(next, error).await;
-                }
-            };
-            behind = Some((batch, written));
-            current = next;
-            next = after;
-        }
-        self.settle(behind).await
+        fed?;
+        self.stopped().map_or(Ok(()), Err)
     }
 
-    /// What is done while a batch is written: settle the one before it, announce the one after it, render one more.
-    async fn beside(
-        &mut self,
-        behind: Option<(Batch, Written)>,
-        next: &mut Option<Batch>,
-        ahead: &mut Ahead<'_, P>,
-    ) -> Result<Option<Batch>> {
-        let mut items = match behind {
-            Some((batch, written)) => self.tally(&batch, written)?,
-            None => Vec::new(),
-        };
-        // The first one is not kept waiting for the second.
-        if next.is_none() {
-            *next = self.prepare(ahead).await?;
+    async fn feed(&mut self, ahead: &mut Ahead<'_, P>, writing: &mut Writing) -> Result<()> {
+        let mut prepared = self.prepare(ahead).await?;
+        while let Some(mut batch) = prepared {
+            let mut items = self.settled(writing).await?;
+            if let Some(error) = self.stopped() {
+                return self.commit(items).await.and(Err(error));
+            }
+            items.append(&mut batch.announced);
+            let state = &self.line.state;
+            let mut hand_over = pin!(maybe_done(async {
+                state.commit(items).await?;
+                writing.hand_over(batch).await
+            }));
+            // Polled first as well: the state commits while the next batch is decoded, rendered and encoded.
+            let next = ahead_of(hand_over.as_mut(), self.prepare(ahead)).await;
+            ahead.beside(hand_over.as_mut()).await;
+            hand_over.take_output().unwrap_or_else(|| Err(Error::bug("a batch was not handed over")))?;
+            prepared = next?;
         }
-        if let Some(next) = next {
-            items.append(&mut next.announced);
-        }
-        let state = &self.line.state;
-        // Polled first as well: the state commits while the next batch is decoded, rendered and encoded.
-        let (committed, after) = tokio::join!(state.commit(items), self.prepare(ahead));
-        committed?;
-        after
+        Ok(())
     }
 
-    async fn settle(&mut self, behind: Option<(Batch, Written)>) -> Result<()> {
-        let Some((batch, written)) = behind else { return Ok(()) };
-        let settled = self.tally(&batch, written)?;
-        self.commit(settled).await
+    /// What state has to learn of a batch that was written. Of several, only the last is left to go with what the next one
+    /// announces: together they might be too much for one write.
+    async fn settled(&mut self, writing: &mut Writing) -> Result<Vec<Item>> {
+        let mut items = Vec::new();
+        while let Some(ended) = writing.ended() {
+            let settled = self.tally(ended)?;
+            let before = std::mem::replace(&mut items, settled);
+            self.commit(before).await?;
+        }
+        Ok(items)
     }
 
     async fn commit(&mut self, items: Vec<Item>) -> Result<()> {
         self.line.state.commit(items).await
     }
 
-    /// The batch after this one was intended but will not be written: say so, so that nobody looks for it.
-    async fn hand_back(&mut self, next: Option<Batch>, error: Error) -> Result<()> {
-        if let Some(next) = next {
-            let exceptions: Vec<(u32, Late)> =
-                (0u32..).zip(next.writes.iter()).map(|(i, _)| (i, Late::Dropped)).collect();
-            let run = &self.report.id;
-            let mut items = vec![item(keys::outcomes(&self.line.name, run, next.number), &exceptions)?];
-            items.push(Item::delete(keys::open_batch(&self.line.name, run, next.number)));
-            self.line.state.commit(items).await?;
-        }
-        Err(error)
+    /// A batch that was intended will not be written: say so, so that nobody looks for it.
+    fn handed_back(&self, batch: &Batch) -> Result<Vec<Item>> {
+        let exceptions: Vec<(u32, Late)> =
+            (0u32..).zip(batch.writes.iter()).map(|(i, _)| (i, Late::Dropped)).collect();
+        let (pipeline, run) = (&self.line.name, &self.report.id);
+        Ok(vec![
+            item(keys::outcomes(pipeline, run, batch.number), &exceptions)?,
+            Item::delete(keys::open_batch(pipeline, run, batch.number)),
+        ])
     }
 
     fn stopped(&self) -> Option<Error> {
@@ -198,7 +175,7 @@ impl<'a, P: Prepare> Applier<'a, P> {
             }
         }
         self.announce(number, &writes, &mut announced)?;
-        Ok(Some(Batch { number, writes: Arc::new(writes), announced }))
+        Ok(Some(Batch { number, writes, announced }))
     }
 
     /// Count what is settled without a write, and say what state learns of it; the rest is to be written.
@@ -269,7 +246,8 @@ impl<'a, P: Prepare> Applier<'a, P> {
     }
 
     /// Count the outcomes and say what state has to learn.
-    fn tally(&mut self, batch: &Batch, written: Written) -> Result<Vec<Item>> {
+    fn tally(&mut self, (batch, written): (Batch, Option<Written>)) -> Result<Vec<Item>> {
+        let Some(written) = written else { return self.handed_back(&batch) };
         if batch.writes.is_empty() {
             return Ok(Vec::new());
         }
@@ -394,6 +372,16 @@ impl<'a, P: Prepare> Applier<'a, P> {
             Change::Delete => counts.deleted += 1,
         });
     }
+}
+
+/// Work until it is done, and let something else go on as long as that takes.
+async fn ahead_of<T, F: Future>(mut other: Pin<&mut MaybeDone<F>>, work: impl Future<Output = T>) -> T {
+    let mut work = pin!(work);
+    poll_fn(|context| {
+        let _ = other.as_mut().poll(context);
+        work.as_mut().poll(context)
+    })
+    .await
 }
 
 /// Items per batch unless the store or the config say otherwise: large enough to share a commit, small enough that

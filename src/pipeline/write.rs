@@ -4,14 +4,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::Pipeline;
 use super::prepare::Write;
 use super::records::{self, Answer};
+use super::{Ask, Pipeline, Progress, Stop};
 use crate::error::{Error, Fault, Kind, Result};
 use crate::retry::{self, Patience, Verdict};
-use crate::store::Outcome;
+use crate::store::{Item, Outcome};
 
 pub struct Written {
     pub outcomes: Vec<Result<Outcome>>,
@@ -23,24 +24,88 @@ pub struct Written {
     pub given_up: Option<Error>,
 }
 
-/// A batch being written, on a task of its own: the store is fed while its neighbours are rendered and settled. Whoever
-/// drops it ends it.
-pub struct Writing(JoinSet<Written>);
+/// Changes that belong to one place in the journal.
+pub struct Batch {
+    pub number: u32,
+    pub writes: Vec<Write>,
+    /// What state must hold before it is written: its intents, and items that need no write to the store.
+    pub announced: Vec<Item>,
+}
+
+/// Batches that are intended and wait for the one before them: the store is never kept waiting, and little is in memory.
+const WAITING_MAX: usize = 1;
+
+/// Batches being written one after the other, on a task of its own: the store is fed while their neighbours are rendered
+/// and settled. Whoever drops it ends it.
+pub struct Writing {
+    batches: Option<mpsc::Sender<Batch>>,
+    /// Those that are over; `None` = it was never begun.
+    ended: mpsc::UnboundedReceiver<(Batch, Option<Written>)>,
+    task: JoinSet<()>,
+}
 
 impl Writing {
-    pub fn begin(line: &Pipeline, writes: &Arc<Vec<Write>>) -> Self {
-        let (line, writes) = (line.clone(), writes.clone());
+    pub fn begin(line: &Pipeline, ask: &Ask) -> Self {
+        let (batches, waiting) = mpsc::channel(WAITING_MAX);
+        let (told, ended) = mpsc::unbounded_channel();
         let mut task = JoinSet::new();
-        task.spawn(async move { write(&line, &writes).await });
-        Writing(task)
+        let (stop, progress) = (ask.stop.clone(), ask.progress.clone());
+        task.spawn(write_all(line.clone(), (stop, progress), waiting, told));
+        Writing { batches: Some(batches), ended, task }
     }
 
-    pub async fn end(mut self) -> Result<Written> {
-        match self.0.join_next().await {
-            Some(Ok(written)) => Ok(written),
+    /// Have a batch written when its turn comes; waits while another one does.
+    pub async fn hand_over(&self, batch: Batch) -> Result<()> {
+        let Some(batches) = &self.batches else { return Err(Error::bug("a batch after the last one")) };
+        batches.send(batch).await.map_err(|_| broken_off())
+    }
+
+    /// A batch that is over, if there is one.
+    pub fn ended(&mut self) -> Option<(Batch, Option<Written>)> {
+        self.ended.try_recv().ok()
+    }
+
+    /// Nothing else is handed over.
+    pub fn no_more(&mut self) {
+        self.batches = None;
+    }
+
+    /// The next batch that is over; `None` = that was all.
+    pub async fn next(&mut self) -> Option<(Batch, Option<Written>)> {
+        let ended = self.ended.recv().await;
+        if ended.is_none()
+            && let Some(Err(end)) = self.task.join_next().await
+            && end.is_panic()
+        {
             // A panic in a store is a panic of the pass, wherever it ran.
-            Some(Err(ended)) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
-            Some(Err(_)) | None => Err(Error::new(Kind::Canceled, "writing to the store was broken off")),
+            std::panic::resume_unwind(end.into_panic());
+        }
+        ended
+    }
+}
+
+fn broken_off() -> Error {
+    Error::new(Kind::Canceled, "writing to the store was broken off")
+}
+
+/// Until somebody wants it to end, or the store cannot be written: then what waits is given back as it is.
+async fn write_all(
+    line: Pipeline,
+    (stop, progress): (Stop, Arc<dyn Progress>),
+    mut waiting: mpsc::Receiver<Batch>,
+    told: mpsc::UnboundedSender<(Batch, Option<Written>)>,
+) {
+    let mut lost = false;
+    while let Some(batch) = waiting.recv().await {
+        let mut written = None;
+        if !lost && !stop.is_set() {
+            let how = write(&line, &batch.writes).await;
+            lost = how.given_up.is_some();
+            progress.advance(batch.writes.len() as u64);
+            written = Some(how);
+        }
+        if told.send((batch, written)).is_err() {
+            return;
         }
     }
 }
