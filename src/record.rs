@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 
 /// A store's own mark on what it holds under a key. Opaque: only ever compared for equality.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Version(pub String);
 
@@ -58,6 +58,11 @@ impl Fingerprint {
         let mut text = [0; 64];
         hex::encode_to_slice(self.0, &mut text).ok()?;
         std::str::from_utf8(&text).ok().map(tell)
+    }
+
+    /// Whether these are its digits.
+    pub fn is_told_by(&self, digits: &str) -> bool {
+        digits.len() == 64 && self.with_hex(|own| own == digits).unwrap_or(false)
     }
 
     /// Enough of it for a person to tell two apart.

@@ -20,9 +20,15 @@ use crate::store::Item;
 pub struct Draft {
     pub step: Step,
     pub output: Output,
-    pub entry: Entry,
+    /// What it was rendered from, where that is not the step's own.
+    pub entry: Option<Entry>,
     pub body: Option<Body>,
     pub remark: Option<String>,
+}
+
+/// The entry a step was rendered from.
+pub fn rendered_from<'a>(step: &'a Step, entry: Option<&'a Entry>) -> Result<&'a Entry> {
+    entry.map_or_else(|| render::entry_of(step), Ok)
 }
 
 /// Bodies in memory at a time, for one batch …
@@ -143,8 +149,14 @@ impl Preparer<'_> {
         };
         match rendered {
             Rendered::Put(output) => Drafted::Put(Box::new(Draft { step, output, entry, body, remark })),
-            Rendered::Keep(why) => Drafted::Done(self.keep(&step, &entry, &why)),
-            Rendered::Skip(why) => Drafted::Done(park(&step, &entry, why)),
+            Rendered::Keep(why) => Drafted::Done(match rendered_from(&step, entry.as_ref()) {
+                Ok(entry) => self.keep(&step, entry, &why),
+                Err(error) => fail(&step, &error),
+            }),
+            Rendered::Skip(why) => Drafted::Done(match rendered_from(&step, entry.as_ref()) {
+                Ok(entry) => park(&step, entry, why),
+                Err(error) => fail(&step, &error),
+            }),
             Rendered::NeedBody => Drafted::Done(fail(&step, &Error::bug("a body was never given"))),
         }
     }
@@ -167,7 +179,7 @@ impl Preparer<'_> {
     async fn draft_absent(&self, step: Step) -> Drafted {
         match self.mark_absent(&step).await {
             Ok(Some(output)) => {
-                let entry = Entry::new(step.identity.clone(), &step.scope.as_str().into(), "");
+                let entry = Some(Entry::new(step.identity.clone(), &step.scope.as_str().into(), ""));
                 Drafted::Put(Box::new(Draft { step, output, entry, body: None, remark: None }))
             }
             Ok(None) => {

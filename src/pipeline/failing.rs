@@ -108,7 +108,7 @@ impl Failure {
         let task = Task {
             key: failing.key.clone(),
             change: failing.change,
-            bytes: self.intent.bytes,
+            bytes: self.intent.bytes_hash(),
             write: self.write.clone(),
             created: failing.since.clone(),
             attempts: failing.runs,

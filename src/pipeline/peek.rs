@@ -10,13 +10,16 @@ use crate::record::Fingerprint;
 use crate::state::decode;
 use crate::store::Listed;
 
-/// The two fields of a baseline record that every comparison needs, without decoding the rest.
+/// The fields of a baseline record that every comparison needs, without decoding the rest.
 #[derive(Deserialize)]
 pub struct Peek<'a> {
-    #[serde(borrow, rename = "v")]
+    #[serde(borrow, default, rename = "v")]
     pub version: Cow<'a, str>,
-    #[serde(borrow, rename = "b")]
-    pub body: Cow<'a, str>,
+    /// Left out where the fingerprint says the same.
+    #[serde(borrow, default, rename = "b")]
+    body: Option<Cow<'a, str>>,
+    #[serde(borrow, rename = "f")]
+    fingerprint: Cow<'a, str>,
     #[serde(borrow, default, rename = "k")]
     pub key: Option<Cow<'a, str>>,
     #[serde(borrow, default, rename = "s")]
@@ -24,6 +27,13 @@ pub struct Peek<'a> {
     /// What a shape remembers, if it does.
     #[serde(default, rename = "c")]
     pub carry: Option<serde::de::IgnoredAny>,
+}
+
+impl Peek<'_> {
+    /// The source's version of the body.
+    pub fn body(&self) -> &str {
+        self.body.as_ref().unwrap_or(&self.fingerprint)
+    }
 }
 
 pub fn peek(line: &Listed) -> Result<Peek<'_>> {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::Pipeline;
 use super::decide::{held_item, is_approved};
-use super::draft::Drafted;
+use super::draft::{Drafted, rendered_from};
 use super::failing::{self, Failing};
 use super::parked::Parked;
 use super::past::Past;
@@ -124,14 +124,15 @@ pub trait Prepare: Sync {
     ) -> impl Future<Output = Result<Vec<Ready>>> + Send;
 }
 
-/// Every write learns its place in the journal, and its baseline record points there.
+/// Every write learns its place in the journal.
 pub async fn number(line: &Pipeline, run: &str, batch: u32, ready: &mut [Ready]) -> Result<()> {
     let run: Arc<str> = run.into();
     let mut ends = Vec::new();
     for (index, write) in (0u32..).zip(writes(ready)) {
         write.pointer = Pointer { run: run.clone(), batch, index };
         match &mut write.intent.next {
-            Some(next) => next.base.written = write.pointer.clone(),
+            // It is where it is told.
+            Some(next) => next.base.written = Pointer::unset(),
             None if write.intent.retire => {}
             None => ends.push(write),
         }
@@ -207,7 +208,9 @@ impl Prepare for Preparer<'_> {
                     // The old key goes only with a new one to take its place.
                     let prior = priors.remove(&draft.output.key);
                     let retired = self.retire(&draft.step, &draft.output, &mut priors)?;
-                    ready.extend(draft.remark.as_ref().map(|text| remark(&draft.entry, text)));
+                    if let Some(text) = &draft.remark {
+                        ready.push(remark(rendered_from(&draft.step, draft.entry.as_ref())?, text));
+                    }
                     self.put(*draft, prior, &mut ready)?;
                     let kept = matches!(ready.last(), Some(Ready::Held(_)));
                     ready.extend(retired.into_iter().filter(|_| !kept));
@@ -284,7 +287,7 @@ impl Preparer<'_> {
             prior: None,
             prior_fingerprint: None,
             prior_version: None,
-            prior_base: known.map(|(stamp, base)| PriorBase { stamp, base: base.clone() }),
+            prior_base: known.map(|(stamp, base)| Box::new(PriorBase { stamp, base: base.clone() })),
             retire: false,
             then: self.line.follow_ups(),
             decision: None,

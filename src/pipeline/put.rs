@@ -2,7 +2,7 @@
 
 use super::Pipeline;
 use super::decide::held_item;
-use super::draft::Draft;
+use super::draft::{Draft, rendered_from};
 use super::plan::{Action, Seen, Step};
 use super::prepare::{Preparer, Ready, Settled, remark};
 use crate::config::Heal;
@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::record::{Body, Entry, Fingerprint, Version};
 use crate::shape::{Existing, Output, Reconciled};
 use crate::state::held::HeldItem;
-use crate::state::journal::{Change, Intent, PriorBase};
+use crate::state::journal::{Change, Exact, Intent, PriorBase};
 use crate::state::{Base, Pointer, keys};
 use crate::store::{Item, Op, Stored};
 
@@ -22,13 +22,14 @@ impl Preparer<'_> {
 
     pub(super) fn put(&self, draft: Draft, prior: Option<Stored>, ready: &mut Vec<Ready>) -> Result<()> {
         let Draft { step, output, entry, body, .. } = draft;
+        let entry = rendered_from(&step, entry.as_ref())?;
         let known = step.base()?;
         if let Some((_, base)) = known
             && base.key(&step.identity) == output.key
             && self.is_in_place(&step, base, &output, prior.as_ref())
         {
-            let stamp = self.stamp(&step, &entry, &output);
-            let next = self.next(&step, &entry, &output);
+            let stamp = self.stamp(&step, entry, &output);
+            let next = self.next(&step, entry, &output);
             ready.push(self.restamp(&step, base, &next, stamp, prior)?);
             return Ok(());
         }
@@ -39,17 +40,17 @@ impl Preparer<'_> {
                 let now = self.line.clock.now();
                 match self.line.shape.reconcile(output, &stored.value, before.as_ref(), now) {
                     Reconciled::Keep(output) => {
-                        ready.push(self.adopt(&step, &entry, &output, stored)?);
+                        ready.push(self.adopt(&step, entry, &output, stored)?);
                         return Ok(());
                     }
                     Reconciled::Write(output, note) => {
-                        ready.extend(note.map(|text| remark(&entry, &text)));
+                        ready.extend(note.map(|text| remark(entry, &text)));
                         output
                     }
                 }
             }
         };
-        ready.push(self.change(&step, output, &entry, body, prior, known)?);
+        ready.push(self.change(&step, output, entry, body, prior, known)?);
         Ok(())
     }
 
@@ -61,16 +62,20 @@ impl Preparer<'_> {
 
     /// Absence has a stamp of its own: the shape's mark, not the source's.
     fn stamp(&self, step: &Step, entry: &Entry, output: &Output) -> Fingerprint {
-        if step.entry.is_some() { self.line.shape.stamp(entry) } else { output.fingerprint }
+        match (&step.entry, step.stamp) {
+            (Some(seen), Some(stamp)) if seen.version == entry.version => stamp,
+            (Some(_), _) => self.line.shape.stamp(entry),
+            (None, _) => output.fingerprint,
+        }
     }
 
     /// What the baseline becomes.
     fn next(&self, step: &Step, entry: &Entry, output: &Output) -> Base {
-        let bytes = Fingerprint::of(&output.value);
+        let bytes = (!self.line.shape.prints_bytes()).then(|| Fingerprint::of(&output.value));
         Base {
             version: Version(String::new()),
             fingerprint: output.fingerprint,
-            bytes: (bytes != output.fingerprint).then_some(bytes),
+            bytes: bytes.filter(|bytes| *bytes != output.fingerprint),
             scope: step.scope.clone(),
             body: entry.version.clone(),
             key: (output.key != step.identity).then(|| output.key.clone()),
@@ -108,13 +113,12 @@ impl Preparer<'_> {
         }
         let waits = body.filter(|_| self.line.keeps_bodies());
         let body = waits.and_then(|body| waiting_body(self.line, &step.identity, &output, &body));
-        let bytes = next.bytes_hash();
         let change = if known.is_some() || prior.is_some() { Change::Update } else { Change::Add };
         let op = Op::Put { value: output.value, fingerprint: Some(output.fingerprint) };
         let intent = Intent {
             change,
-            bytes: Some(bytes),
-            next: Some(PriorBase { stamp, base: next }),
+            bytes: Some(Exact::AsNext),
+            next: Some(Box::new(PriorBase { stamp, base: next })),
             ..self.intent(step, &output.key, known)
         };
         let mut ready = self.write(step, intent, op, prior);

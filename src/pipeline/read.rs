@@ -284,7 +284,7 @@ impl<'a> Merge<'a> {
         let seen = self.at(&sighting.identity, peeked.as_ref()).await?;
         let known_as = peeked.as_ref().zip(known.as_ref()).map(|(peeked, known)| Known {
             stamp: known.fingerprint.unwrap_or(Fingerprint([0; 32])),
-            body: &peeked.body,
+            body: peeked.body(),
             version: &peeked.version,
         });
         let finding = detect::sighted(stamp, &sighting.entry.version, known_as, &seen, self.line.drift);
@@ -393,8 +393,8 @@ impl<'a> Merge<'a> {
     /// Its scope did not change at the source, so it was not listed. Did the store lose it, or somebody change it?
     fn is_amiss(&mut self, known: &Listed, peeked: &Peek<'_>, identity: &str, seen: &Seen) -> bool {
         let stamp = known.fingerprint.unwrap_or(Fingerprint([0; 32]));
-        let known_as = Known { stamp, body: &peeked.body, version: &peeked.version };
-        match detect::sighted(stamp, &peeked.body, Some(known_as), seen, self.line.drift) {
+        let known_as = Known { stamp, body: peeked.body(), version: &peeked.version };
+        match detect::sighted(stamp, peeked.body(), Some(known_as), seen, self.line.drift) {
             Finding::Act(_) => true,
             Finding::Same => self.heal.contains(identity),
             Finding::Drifted(class) => {

@@ -109,7 +109,7 @@ async fn deliver_part(line: &Pipeline, writes: &[&Write]) -> Result<Vec<Answer>>
     }
     let mut answers = Vec::with_capacity(writes.len());
     for write in writes {
-        let outcome = match line.store.write(together(write), Mode::All).await {
+        let outcome = match line.store.write(together(write).collect(), Mode::All).await {
             Ok(outcomes) => regroup(&[*write], outcomes),
             Err(error) => vec![Answer { outcome: Err(error), beside: false }],
         };
@@ -118,10 +118,8 @@ async fn deliver_part(line: &Pipeline, writes: &[&Write]) -> Result<Vec<Answer>>
     Ok(answers)
 }
 
-fn together(write: &Write) -> Vec<Item> {
-    let mut items = vec![write.item.clone()];
-    items.extend(write.beside.items.iter().cloned());
-    items
+fn together(write: &Write) -> impl Iterator<Item = Item> {
+    std::iter::once(&write.item).chain(&write.beside.items).cloned()
 }
 
 /// As many changes as fit one atomic write with all that goes beside them.

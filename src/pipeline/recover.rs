@@ -41,8 +41,7 @@ async fn settle_batch(
     open: OpenBatch,
     failing: &HashMap<String, Failing>,
 ) -> Result<u64> {
-    let intents: Vec<Intent> =
-        line.state.read(&keys::journal(&line.name, run, batch)).await?.unwrap_or_default();
+    let intents = line.state.intents(&line.name, run, batch).await?.unwrap_or_default();
     let mut late: Exceptions =
         line.state.read(&keys::outcomes(&line.name, run, batch)).await?.unwrap_or_default();
     let indices = open.only.unwrap_or_else(|| (0u32..).zip(&intents).map(|(index, _)| index).collect());
@@ -98,7 +97,7 @@ async fn unmoved(line: &Pipeline, intents: &[Intent]) -> Result<HashSet<String>>
 /// Did this change reach the store? The exact bytes are the proof.
 #[allow(clippy::option_option)] // arrived at all, and then with which version
 fn arrived(intent: &Intent, stored: Option<&Stored>) -> Option<Option<Version>> {
-    match (intent.bytes, stored) {
+    match (intent.bytes_hash(), stored) {
         (Some(bytes), Some(stored)) if Fingerprint::of(&stored.value) == bytes => {
             Some(Some(stored.version.clone()))
         }

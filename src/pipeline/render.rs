@@ -9,8 +9,8 @@ use crate::shape::{Input, Prior, Rendered};
 /// A step after rendering.
 pub struct Drawn {
     pub rendered: Rendered,
-    /// With the version its body really had.
-    pub entry: Entry,
+    /// With the version its body really had, where one was read.
+    pub entry: Option<Entry>,
     /// The body, if it was needed.
     pub body: Option<Body>,
     /// Something a person should know.
@@ -32,7 +32,7 @@ pub fn without_body(line: &Pipeline, step: &Step) -> Result<Option<Drawn>> {
     if rendered == Rendered::NeedBody {
         return Ok(None);
     }
-    Ok(Some(Drawn { rendered, entry: entry.clone(), body: None, remark: None }))
+    Ok(Some(Drawn { rendered, entry: None, body: None, remark: None }))
 }
 
 pub fn with_body(line: &Pipeline, step: &Step, body: Body) -> Result<Drawn> {
@@ -43,11 +43,11 @@ pub fn with_body(line: &Pipeline, step: &Step, body: Body) -> Result<Drawn> {
         return Err(Error::bug("the shape asked for a body it was given"));
     }
     let remark = line.shape.remark(&input);
-    let entry = Entry { version: body.version.clone(), ..entry.clone() };
+    let entry = Some(Entry { version: body.version.clone(), ..entry.clone() });
     Ok(Drawn { rendered, entry, body: Some(body), remark })
 }
 
-fn entry_of(step: &Step) -> Result<&Entry> {
+pub fn entry_of(step: &Step) -> Result<&Entry> {
     step.entry.as_ref().ok_or_else(|| Error::bug("a step without an entry cannot be rendered"))
 }
 

@@ -50,10 +50,10 @@ impl<'a> Arrived<'a> {
         if intent.retire {
             return;
         }
-        if let Some(PriorBase { base, .. }) = &intent.prior_base {
+        if let Some(PriorBase { base, .. }) = intent.prior_base.as_deref() {
             self.moved.take(base.key(&intent.identity), &base.version.0);
         }
-        if let Some(PriorBase { base, .. }) = &intent.next {
+        if let Some(PriorBase { base, .. }) = intent.next.as_deref() {
             self.moved.add(base.key(&intent.identity), &version.unwrap_or(&base.version).0);
         }
     }
@@ -114,7 +114,8 @@ pub fn landed(
         match &intent.next {
             Some(next) => {
                 let version = version.as_ref().unwrap_or(&next.base.version);
-                items.push(next.base.item_at(version, pipeline, &intent.identity, next.stamp)?);
+                let place = (version, &pointer);
+                items.push(next.base.item_at(place, pipeline, &intent.identity, next.stamp)?);
             }
             None => {
                 items.push(Item::delete(keys::base(pipeline, &intent.identity)));

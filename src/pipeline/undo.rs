@@ -18,7 +18,7 @@ use crate::error::{Error, Kind, Result};
 use crate::portion::{Lately, Portion};
 use crate::record::Fingerprint;
 use crate::state::held::{Decision, Header, HeldItem, Verdict};
-use crate::state::journal::{Change, Exceptions, Intent, PriorBase, PriorValue};
+use crate::state::journal::{Change, Exact, Exceptions, Intent, PriorBase, PriorValue};
 use crate::state::{Base, Pointer, Report, Tombstone, item, keys};
 use crate::store::{Op, Query, StoreExt, Stored};
 
@@ -183,7 +183,7 @@ impl Pipeline {
         let (mut reverses, mut changed, mut kept) = (Vec::new(), Vec::new(), 0);
         for key in batches {
             let number = keys::below(&keys::journal_of(&self.name, run), &key).parse().unwrap_or(u32::MAX);
-            let intents: Vec<Intent> = self.state.read(&key).await?.unwrap_or_default();
+            let intents = self.state.intents(&self.name, run, number).await?.unwrap_or_default();
             let late: Exceptions =
                 self.state.read(&keys::outcomes(&self.name, run, number)).await?.unwrap_or_default();
             let applied = |(index, _): &(u32, &Intent)| !late.iter().any(|(other, _)| other == index);
@@ -218,7 +218,7 @@ impl Pipeline {
         stored: Option<&Stored>,
     ) -> Result<Standing> {
         let now = stored.map(|stored| Fingerprint::of(&stored.value));
-        if now == intent.bytes {
+        if now == intent.bytes_hash() {
             return Ok(Standing::AsLeft);
         }
         let before = intent.prior.as_ref().map(PriorValue::sha256).transpose()?;
@@ -386,8 +386,8 @@ struct Journal(Option<(u32, Vec<Intent>)>);
 impl Journal {
     async fn intent(&mut self, of: &Reverser<'_>, step: &Reverse) -> Result<&Intent> {
         if self.0.as_ref().is_none_or(|(number, _)| *number != step.batch) {
-            let key = keys::journal(&of.line.name, of.run, step.batch);
-            self.0 = Some((step.batch, of.line.state.read(&key).await?.unwrap_or_default()));
+            let intents = of.line.state.intents(&of.line.name, of.run, step.batch).await?;
+            self.0 = Some((step.batch, intents.unwrap_or_default()));
         }
         let intent = self.0.as_ref().and_then(|(_, intents)| intents.get(step.index as usize));
         intent.ok_or_else(|| Error::new(Kind::Corrupt, "the journal changed while it was read"))
@@ -405,7 +405,7 @@ impl Reverser<'_> {
             Some(prior) => {
                 let value = prior.load(&self.line.state, &self.line.name, self.run).await?;
                 let bytes = Fingerprint::of(&value);
-                (Op::Put { value, fingerprint: intent.prior_fingerprint }, Some(bytes))
+                (Op::Put { value, fingerprint: intent.prior_fingerprint }, Some(Exact::Are(bytes)))
             }
         };
         // Reversing an undo lifts its pin; reversing anything else pins what the source still says.
@@ -417,11 +417,11 @@ impl Reverser<'_> {
             key: intent.key.clone(),
             bytes,
             // The baseline goes back to what it was before the run.
-            next: self.known_before(intent).await?,
+            next: self.known_before(intent).await?.map(Box::new),
             prior: None,
             prior_fingerprint: None,
             prior_version: None,
-            prior_base: known_now(intent, stored.as_ref()),
+            prior_base: known_now(intent, stored.as_ref()).map(Box::new),
             retire: intent.retire,
             then: self.line.follow_ups(),
             decision: (!redo).then_some(decision),
@@ -435,7 +435,7 @@ impl Reverser<'_> {
 
     /// What the baseline said before the run, as far as it is true of what is put back.
     async fn known_before(&self, intent: &Intent) -> Result<Option<PriorBase>> {
-        let Some(mut known) = intent.prior_base.clone() else { return Ok(None) };
+        let Some(mut known) = intent.prior_base.as_deref().cloned() else { return Ok(None) };
         let key = known.base.key(&intent.identity).to_owned();
         if key != intent.key() && !intent.retire {
             // A record that moved is back at its old key by now, in a new version.
@@ -456,7 +456,7 @@ impl Reverser<'_> {
 
 /// What the baseline says now: what the run left there.
 fn known_now(intent: &Intent, stored: Option<&Stored>) -> Option<PriorBase> {
-    let mut known = intent.next.clone()?;
+    let mut known = intent.next.as_deref().cloned()?;
     if let Some(stored) = stored {
         known.base.version = stored.version.clone();
     }

@@ -8,7 +8,7 @@ use crate::error::{Fault, Result};
 use crate::queue;
 use crate::record::{Fingerprint, Version};
 use crate::state::held::{Decision, HeldItem};
-use crate::state::journal::{Change, Exceptions, Intent, Late};
+use crate::state::journal::{Change, Exceptions, Late};
 use crate::state::{Base, Pointer, Report, Tombstone, keys, retention};
 use crate::store::{Query, StoreExt};
 
@@ -163,8 +163,7 @@ impl Pipeline {
             if history.len() >= EVENTS_MAX {
                 return Ok(());
             }
-            let key = keys::journal(&self.name, &at.run, at.batch);
-            let intents: Option<Vec<Intent>> = self.state.read(&key).await?;
+            let intents = self.state.intents(&self.name, &at.run, at.batch).await?;
             let Some(intent) = intents.and_then(|intents| intents.into_iter().nth(at.index as usize)) else {
                 return Ok(());
             };
@@ -175,7 +174,7 @@ impl Pipeline {
                 at: time_of(&at.run),
                 change: intent.change,
                 outcome: late.map_or_else(|| "applied".to_owned(), |(_, late)| said(&late)),
-                sha256: intent.bytes,
+                sha256: intent.bytes_hash(),
                 run: at.run.to_string(),
             });
             earlier = intent.earlier.or(earlier);

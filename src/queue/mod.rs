@@ -161,7 +161,7 @@ pub fn tasks(pipeline: &str, intent: &Intent, write: &Pointer, now: Timestamp) -
         let task = Task {
             key: intent.key().to_owned(),
             change: intent.change,
-            bytes: intent.bytes,
+            bytes: intent.bytes_hash(),
             write: write.clone(),
             created: rfc3339_ms(now),
             attempts: 0,

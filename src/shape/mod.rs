@@ -222,6 +222,11 @@ pub trait Shape: Send + Sync {
         false
     }
 
+    /// Fingerprints are the SHA-256 of the values' bytes.
+    fn prints_bytes(&self) -> bool {
+        false
+    }
+
     /// What makes an entry the same as last time: shape version, body version and facts.
     fn stamp(&self, entry: &Entry) -> Fingerprint {
         let facts = entry.facts.as_ref().map(ToString::to_string).unwrap_or_default();

@@ -21,6 +21,10 @@ impl Shape for Raw {
         true
     }
 
+    fn prints_bytes(&self) -> bool {
+        true
+    }
+
     fn key_prefix(&self) -> Option<&str> {
         Some("")
     }

@@ -39,6 +39,10 @@ impl Shape for Rows {
         true
     }
 
+    fn prints_bytes(&self) -> bool {
+        true
+    }
+
     fn key_prefix(&self) -> Option<&str> {
         Some("")
     }

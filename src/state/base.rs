@@ -4,7 +4,7 @@
 //! in the fingerprint column, so that a run with nothing to do compares without decoding.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use serde::ser::SerializeMap as _;
 use serde::{Deserialize, Serialize};
@@ -28,7 +28,13 @@ pub struct Pointer {
 impl Pointer {
     /// Not in the journal yet.
     pub fn unset() -> Self {
-        Pointer { run: "".into(), batch: 0, index: 0 }
+        /// Of no run.
+        static NONE: LazyLock<Arc<str>> = LazyLock::new(|| "".into());
+        Pointer { run: NONE.clone(), batch: 0, index: 0 }
+    }
+
+    pub fn is_unset(&self) -> bool {
+        self.run.is_empty()
     }
 }
 
@@ -57,28 +63,51 @@ impl TryFrom<String> for Pointer {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(from = "Told")]
 pub struct Base {
-    /// The store's version after our write.
-    #[serde(rename = "v")]
+    /// The store's version after our write; empty while there is none.
     pub version: Version,
-    #[serde(rename = "f")]
     pub fingerprint: Fingerprint,
     /// SHA-256 of the exact bytes, when that is not the fingerprint.
-    #[serde(rename = "h", default)]
     pub bytes: Option<Fingerprint>,
-    #[serde(rename = "s", default)]
     pub scope: String,
     /// The source's version of the body.
-    #[serde(rename = "b")]
     pub body: String,
     /// The key, when it is not the identity.
-    #[serde(rename = "k", default)]
     pub key: Option<String>,
-    #[serde(rename = "c", default)]
     pub carry: Option<serde_json::Value>,
     /// The last write, in the journal.
-    #[serde(rename = "j")]
     pub written: Pointer,
+}
+
+/// A baseline record as it is told: what goes without saying is left out.
+#[derive(Deserialize)]
+struct Told {
+    #[serde(rename = "v", default)]
+    version: Version,
+    #[serde(rename = "f")]
+    fingerprint: Fingerprint,
+    #[serde(rename = "h", default)]
+    bytes: Option<Fingerprint>,
+    #[serde(rename = "s", default)]
+    scope: String,
+    #[serde(rename = "b", default)]
+    body: Option<String>,
+    #[serde(rename = "k", default)]
+    key: Option<String>,
+    #[serde(rename = "c", default)]
+    carry: Option<serde_json::Value>,
+    #[serde(rename = "j", default)]
+    written: Option<Pointer>,
+}
+
+impl From<Told> for Base {
+    fn from(told: Told) -> Self {
+        let Told { version, fingerprint, bytes, scope, body, key, carry, written } = told;
+        let body = body.unwrap_or_else(|| fingerprint.to_string());
+        let written = written.unwrap_or_else(Pointer::unset);
+        Base { version, fingerprint, bytes, scope, body, key, carry, written }
+    }
 }
 
 impl Base {
@@ -96,39 +125,43 @@ impl Base {
     }
 
     pub fn item(&self, pipeline: &str, identity: &str, stamp: Fingerprint) -> Result<Item> {
-        self.item_at(&self.version, pipeline, identity, stamp)
+        self.item_at((&self.version, &self.written), pipeline, identity, stamp)
     }
 
-    /// The record as it is once the store has given the write its version.
+    /// The record as it is once the store has given the write its version, with its place in the journal.
     pub fn item_at(
         &self,
-        version: &Version,
+        (version, written): (&Version, &Pointer),
         pipeline: &str,
         identity: &str,
         stamp: Fingerprint,
     ) -> Result<Item> {
-        let record = At { version, base: self };
+        let record = At { version, written, base: self };
         Ok(super::item(keys::base(pipeline, identity), &record)?.with_fingerprint(stamp))
     }
 }
 
 impl Serialize for Base {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        At { version: &self.version, base: self }.serialize(serializer)
+        At { version: &self.version, written: &self.written, base: self }.serialize(serializer)
     }
 }
 
-/// A baseline record with another version: one is written for every key, and copying it first would be for nothing.
+/// A baseline record with another version and place: one is written for every key, and copying it first would be for
+/// nothing.
 struct At<'a> {
     version: &'a Version,
+    written: &'a Pointer,
     base: &'a Base,
 }
 
 impl Serialize for At<'_> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Base { version: _, fingerprint, bytes, scope, body, key, carry, written } = self.base;
+        let Base { version: _, fingerprint, bytes, scope, body, key, carry, written: _ } = self.base;
         let mut record = serializer.serialize_map(None)?;
-        record.serialize_entry("v", self.version)?;
+        if !self.version.0.is_empty() {
+            record.serialize_entry("v", self.version)?;
+        }
         record.serialize_entry("f", fingerprint)?;
         if let Some(bytes) = bytes {
             record.serialize_entry("h", bytes)?;
@@ -136,14 +169,18 @@ impl Serialize for At<'_> {
         if !scope.is_empty() {
             record.serialize_entry("s", scope)?;
         }
-        record.serialize_entry("b", body)?;
+        if !fingerprint.is_told_by(body) {
+            record.serialize_entry("b", body)?;
+        }
         if let Some(key) = key {
             record.serialize_entry("k", key)?;
         }
         if let Some(carry) = carry {
             record.serialize_entry("c", carry)?;
         }
-        record.serialize_entry("j", written)?;
+        if !self.written.is_unset() {
+            record.serialize_entry("j", self.written)?;
+        }
         record.end()
     }
 }
@@ -155,4 +192,39 @@ pub struct Tombstone {
     pub key: Option<String>,
     #[serde(rename = "j")]
     pub written: Pointer,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn base(body: &str, written: Pointer) -> Base {
+        Base {
+            version: Version("7".into()),
+            fingerprint: Fingerprint::of(b"value"),
+            bytes: None,
+            scope: String::new(),
+            body: body.to_owned(),
+            key: None,
+            carry: None,
+            written,
+        }
+    }
+
+    #[test]
+    fn what_goes_without_saying_is_left_out_and_comes_back() {
+        let print = Fingerprint::of(b"value").to_string();
+        let written = Pointer { run: "RUN".into(), batch: 1, index: 2 };
+        for (record, told) in [
+            (base("1", written.clone()), format!(r#"{{"v":"7","f":"{print}","b":"1","j":"RUN:1:2"}}"#)),
+            (base(&print, written), format!(r#"{{"v":"7","f":"{print}","j":"RUN:1:2"}}"#)),
+            (base(&print, Pointer::unset()), format!(r#"{{"v":"7","f":"{print}"}}"#)),
+            (base("", Pointer::unset()), format!(r#"{{"v":"7","f":"{print}","b":""}}"#)),
+        ] {
+            assert_eq!(serde_json::to_string(&record).unwrap(), told);
+            assert_eq!(serde_json::from_str::<Base>(&told).unwrap(), record);
+        }
+        let older = format!(r#"{{"v":"7","f":"{print}","b":"{print}","j":":0:0"}}"#);
+        assert_eq!(serde_json::from_str::<Base>(&older).unwrap(), base(&print, Pointer::unset()));
+    }
 }

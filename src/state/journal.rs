@@ -1,12 +1,14 @@
 //! Intents: what a batch is about to do, written before it does it. They are the crash record, the proof of
 //! ownership and the journal for `undo`, in one.
 
+use std::sync::Arc;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{Base, State, keys};
+use super::{Base, Pointer, State, keys};
 use crate::error::{Error, Fault, Kind, Result};
 use crate::record::{Fingerprint, Version};
 use crate::store::{Item, StoreExt, What};
@@ -100,6 +102,35 @@ pub struct PriorBase {
     pub base: Base,
 }
 
+/// SHA-256 of bytes that are put.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Exact {
+    /// What the baseline record to be says they are; told as an empty text.
+    AsNext,
+    Are(Fingerprint),
+}
+
+impl Serialize for Exact {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Exact::AsNext => serializer.serialize_str(""),
+            Exact::Are(hash) => hash.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Exact {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
+        if text.is_empty() {
+            return Ok(Exact::AsNext);
+        }
+        let hash =
+            Fingerprint::parse(&text).ok_or_else(|| serde::de::Error::custom("not a SHA-256 in hex"))?;
+        Ok(Exact::Are(hash))
+    }
+}
+
 /// One change to one key, complete enough to be settled, dropped, explained or reversed by somebody else.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Intent {
@@ -110,12 +141,12 @@ pub struct Intent {
     /// The key, when it is not the identity.
     #[serde(rename = "k", default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// SHA-256 of the exact bytes of a put.
+    /// The exact bytes of a put.
     #[serde(rename = "h", default, skip_serializing_if = "Option::is_none")]
-    pub bytes: Option<Fingerprint>,
-    /// What the baseline becomes (its version is filled in by settle); `None` for a delete.
+    pub bytes: Option<Exact>,
+    /// What the baseline becomes (its version and its place in the journal are filled in by settle); `None` for a delete.
     #[serde(rename = "n", default, skip_serializing_if = "Option::is_none")]
-    pub next: Option<PriorBase>,
+    pub next: Option<Box<PriorBase>>,
     /// What the store held before.
     #[serde(rename = "p", default, skip_serializing_if = "Option::is_none")]
     pub prior: Option<PriorValue>,
@@ -125,7 +156,7 @@ pub struct Intent {
     pub prior_version: Option<Version>,
     /// What the baseline was before.
     #[serde(rename = "o", default, skip_serializing_if = "Option::is_none")]
-    pub prior_base: Option<PriorBase>,
+    pub prior_base: Option<Box<PriorBase>>,
     /// An older key of the identity is cleared away: the baseline is not touched.
     #[serde(rename = "r", default, skip_serializing_if = "std::ops::Not::not")]
     pub retire: bool,
@@ -143,10 +174,32 @@ pub struct Intent {
     pub still_new: bool,
     /// The delete that ended the key's life before this one.
     #[serde(rename = "e", default, skip_serializing_if = "Option::is_none")]
-    pub earlier: Option<super::Pointer>,
+    pub earlier: Option<Pointer>,
+}
+
+impl State {
+    /// A batch of the journal, if it is still kept. What became of the baseline points to where it stands here.
+    pub async fn intents(&self, pipeline: &str, run: &str, batch: u32) -> Result<Option<Vec<Intent>>> {
+        let mut intents: Option<Vec<Intent>> = self.read(&keys::journal(pipeline, run, batch)).await?;
+        let run: Arc<str> = run.into();
+        for (index, intent) in (0u32..).zip(intents.iter_mut().flatten()) {
+            if let Some(next) = &mut intent.next {
+                next.base.written = Pointer { run: run.clone(), batch, index };
+            }
+        }
+        Ok(intents)
+    }
 }
 
 impl Intent {
+    /// SHA-256 of the exact bytes of a put.
+    pub fn bytes_hash(&self) -> Option<Fingerprint> {
+        match self.bytes.as_ref()? {
+            Exact::Are(hash) => Some(*hash),
+            Exact::AsNext => self.next.as_ref().map(|next| next.base.bytes_hash()),
+        }
+    }
+
     pub fn key(&self) -> &str {
         self.key.as_deref().unwrap_or(&self.identity)
     }

@@ -26,7 +26,7 @@ pub use lease::Fence;
 pub use report::{Counts, Report, Status};
 
 /// The layout this program writes. Older ones are upgraded on open, newer ones refused.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 /// Bytes of one write: the least any store of state takes in a request (etcd, 1.5 MiB), with room for keys.
 const WRITE_BYTES_MAX: usize = 1_000_000;
 /// Records only others refer to: they may be there before those are, where all of it is too large for one write.
@@ -46,10 +46,11 @@ struct Format {
 }
 
 impl State {
-    /// Open for a run: writes the format mark into a new state.
+    /// Open for a run: writes the format mark into a new state, or one whose records we read and no longer write.
     pub async fn open(store: SharedStore) -> Result<Self> {
         let state = Self::look(store).await?;
-        if state.read::<Format>(keys::FORMAT).await?.is_none() {
+        let known = state.read::<Format>(keys::FORMAT).await?;
+        if known.is_none_or(|known| known.format < FORMAT) {
             state.put(keys::FORMAT, &Format { format: FORMAT }).await?;
         }
         Ok(state)

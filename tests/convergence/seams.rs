@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 use trueup::error::Result;
 use trueup::record::Fingerprint;
-use trueup::state::{Intent, State, keys};
+use trueup::state::{State, keys};
 use trueup::store::{Caps, Item, Mode, Op, Outcome, Page, Query, SharedStore, Store, StoreExt, Stored};
 
 use crate::flow::rig::LINE;
@@ -112,10 +112,9 @@ impl Watched {
         let mut announced = BTreeSet::new();
         for open in state.keys(&prefix).await.unwrap() {
             let (run, batch) = keys::below(&prefix, &open).split_once('/').unwrap();
-            let journal = keys::journal(LINE, run, batch.parse().unwrap());
-            let intents: Vec<Intent> =
-                state.read(&journal).await.unwrap().expect("an open batch has a journal");
-            announced.extend(intents.iter().map(|intent| (intent.key().to_owned(), intent.bytes)));
+            let intents = state.intents(LINE, run, batch.parse().unwrap()).await.unwrap();
+            let intents = intents.expect("an open batch has a journal");
+            announced.extend(intents.iter().map(|intent| (intent.key().to_owned(), intent.bytes_hash())));
         }
         announced
     }
