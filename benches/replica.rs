@@ -30,6 +30,9 @@ const LOOK: Duration = Duration::from_millis(10);
 const WRITES_PER_SECOND: u64 = 200;
 const LATENCY_WRITES: usize = 2_000;
 
+/// Each side is measured this often, in turns; the best of each counts.
+const ROUNDS: usize = 3;
+
 pub const JOBS: &[Job] = &[("replica-base", base_alone)];
 
 pub const GROUPS: &[Group] =
@@ -237,7 +240,11 @@ async fn backlogs(revisions: usize, disk: Disk) -> (f64, f64) {
 fn drain(bench: &mut Bench) -> Outcome<()> {
     let writes = bench.size(50_000, 5_000);
     for disk in Disk::BOTH {
-        let (plain, ours) = runtime()?.block_on(drains(writes, disk));
+        let (mut plain, mut ours) = (0.0f64, 0.0f64);
+        for _ in 0..ROUNDS {
+            let round = runtime()?.block_on(drains(writes, disk));
+            (plain, ours) = (plain.max(round.0), ours.max(round.1));
+        }
         let name = format!("{writes} writes to etcd, {ours:.0}/s, against {plain:.0}/s one at a time");
         bench.at_least(&disk.named(&name), ours / plain, 20.0, "×");
     }
