@@ -12,7 +12,7 @@ use tokio_postgres::Statement;
 
 use super::ledger::{Decided, Ledger};
 use super::meters::set;
-use super::outcome::{self, Outcome};
+use super::outcome::{self, Form, Outcome};
 use super::packing::{Build, Pending, Planned, Window};
 use super::settle::{Look, fetch_text};
 use super::slot::Slot;
@@ -35,6 +35,8 @@ const UNSETTLED_MAX: usize = 3;
 /// Looks ahead of the newest write seen, before one at the whole queue: a write with a lower number may have become
 /// visible later.
 const LOOKS_AHEAD_MAX: u32 = 8;
+/// After a conflict, transactions in which each write has its own condition: where there is one there are more.
+const CAREFUL: u32 = 8;
 /// Keys remembered at most before everything is written down and they are forgotten.
 const HEADS_MAX: usize = 50_000;
 
@@ -73,6 +75,8 @@ pub(super) struct Drainer<'a> {
     insisted: HashMap<i64, u32>,
     /// Shrinks when the server takes fewer operations than usual.
     build: Build,
+    /// For so many more transactions writes do not stand or fall together.
+    careful: u32,
     /// The queue holds more than was looked at, beyond this id.
     more: bool,
     highest: i64,
@@ -81,7 +85,8 @@ pub(super) struct Drainer<'a> {
 
 /// What became of a transaction.
 struct Answer {
-    outcomes: Vec<Outcome>,
+    /// `None` = not decided, to be sent again.
+    outcomes: Vec<Option<Outcome>>,
     /// The marker's revision; `None` = it was not moved.
     marker: Option<i64>,
 }
@@ -102,6 +107,7 @@ impl<'a> Drainer<'a> {
             window: Window::default(),
             insisted: HashMap::new(),
             build: Build::new(),
+            careful: 0,
             more: false,
             highest: 0,
             looks_ahead: 0,
@@ -231,7 +237,8 @@ impl<'a> Drainer<'a> {
                 tokio::join!(self.submit(&batch), self.look_ahead(&batch, batches.is_empty()));
             match answer {
                 Ok(answer) => {
-                    self.finish(batch, answer);
+                    let undecided = self.finish(batch, answer);
+                    batches.extend((!undecided.is_empty()).then_some(undecided));
                     if let Some(look) = ahead? {
                         self.take_in(look);
                     }
@@ -256,8 +263,7 @@ impl<'a> Drainer<'a> {
     /// What comes after all that was seen, when the next transaction could not be filled without it. Now and then that
     /// is the whole queue, while nothing but this batch is in hand: whatever is found then has its place behind it.
     async fn look_ahead(&self, batch: &[Planned], alone: bool) -> Result<Option<Look>> {
-        let short = self.window.len() < self.build.keys_max();
-        if !self.more || !short {
+        if !self.more || !self.window.is_short(self.build.keys_max()) {
             return Ok(None);
         }
         let mut known = self.ledger.ids();
@@ -280,10 +286,14 @@ impl<'a> Drainer<'a> {
         if batch.iter().all(Planned::only_looks) {
             return self.look(batch).await;
         }
-        let slot = Slot::of(&self.replica_id, batch, &self.ledger).to_bytes()?;
+        let form = match self.build.branch(batch.len()) {
+            None => Form::Row,
+            Some(size) if self.careful > 0 => Form::Branches(size),
+            Some(size) => Form::Together(size),
+        };
+        let slot = Slot::of(&self.replica_id, batch, form, &self.ledger).to_bytes()?;
         let marker = self.replica.spec.marker.clone();
-        let branch = self.build.branch(batch.len());
-        let mut success = outcome::requests_of(batch, branch);
+        let mut success = outcome::requests_of(batch, form);
         success.push(put(marker.clone(), slot).into());
         let request =
             TxnRequest { compare: vec![unmoved(marker, self.slot_revision)], success, failure: Vec::new() };
@@ -293,7 +303,7 @@ impl<'a> Drainer<'a> {
             return Err(Trouble::Etcd(Error::new(Kind::Unavailable, message)));
         }
         let revision = revision_of(answer.header);
-        let outcomes = outcome::outcomes_of(batch, branch, &answer.responses, revision)
+        let outcomes = outcome::outcomes_of(batch, form, &answer.responses, revision)
             .filter(|outcomes| outcomes.len() == batch.len())
             .ok_or_else(|| Error::new(Kind::Corrupt, "etcd's answer does not fit the question"))?;
         Ok(Answer { outcomes, marker: Some(revision) })
@@ -307,17 +317,22 @@ impl<'a> Drainer<'a> {
             let request = TxnRequest { success: chunk.iter().map(ask).collect(), ..TxnRequest::default() };
             let answer = self.replica.etcd.txn(request).await.map_err(Trouble::of_etcd)?;
             let seen = answer.responses.iter().map(|it| it.found().map(|pair| pair.mod_revision));
-            outcomes.extend(chunk.iter().zip(seen).map(|(planned, there)| outcome::looked(planned, there)));
+            outcomes.extend(chunk.iter().zip(seen).map(|(it, there)| Some(outcome::looked(it, there))));
         }
         Ok(Answer { outcomes, marker: None })
     }
 
-    /// Have written down what is decided; a conflict PostgreSQL is to win goes back into the window instead.
-    fn finish(&mut self, batch: Vec<Planned>, answer: Answer) {
+    /// Have written down what is decided; a conflict PostgreSQL is to win goes back into the window instead. Returns what
+    /// is not decided.
+    fn finish(&mut self, batch: Vec<Planned>, answer: Answer) -> Vec<Planned> {
         let mut writes = Vec::with_capacity(batch.len());
-        let mut again = Vec::new();
+        let (mut again, mut undecided) = (Vec::new(), Vec::new());
         let insists = self.replica.spec.conflict == ConflictRule::PostgresWins;
         for (planned, outcome) in batch.into_iter().zip(answer.outcomes) {
+            let Some(outcome) = outcome else {
+                undecided.push(planned);
+                continue;
+            };
             match outcome {
                 Outcome::Conflict { winning } if insists && self.may_insist(planned.row.id) => {
                     again.push((planned.row, winning));
@@ -333,6 +348,8 @@ impl<'a> Drainer<'a> {
         for (row, winning) in again.into_iter().rev() {
             self.window.insist(row, winning);
         }
+        self.careful = if undecided.is_empty() { self.careful.saturating_sub(1) } else { CAREFUL };
+        undecided
     }
 
     fn may_insist(&mut self, id: i64) -> bool {

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::ConflictRule;
 use super::packing::Planned;
 use crate::etcd::request::{delete, key, put, unmoved};
-use crate::etcd::{PutRequest, RangeRequest, RequestOp, ResponseOp, TxnRequest};
+use crate::etcd::{Compare, PutRequest, RangeRequest, RequestOp, ResponseOp, TxnRequest};
 
 /// Decided, one way or another.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,64 +61,101 @@ impl Outcome {
     }
 }
 
-/// Writes as what a transaction holds: side by side, or in branches of this many each.
-pub(super) fn requests_of(batch: &[Planned], branch: Option<usize>) -> Vec<RequestOp> {
+/// How writes stand in a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// Side by side, each with its own condition.
+    Row,
+    /// The same, in branches of this many.
+    Branches(usize),
+    /// In branches of this many, of which all writes happen or none: less for the server to do. Why a branch did not
+    /// happen is not known; its writes are to be sent again, each with its own condition.
+    Together(usize),
+}
+
+/// Writes as what a transaction holds.
+pub(super) fn requests_of(batch: &[Planned], form: Form) -> Vec<RequestOp> {
     let side_by_side = |writes: &[Planned]| -> Vec<RequestOp> { writes.iter().map(request_of).collect() };
-    match branch {
-        None => side_by_side(batch),
-        Some(size) => batch
-            .chunks(size)
-            .map(|writes| TxnRequest { success: side_by_side(writes), ..TxnRequest::default() }.into())
-            .collect(),
+    let branch = |writes: &[Planned]| match form {
+        Form::Together(_) => TxnRequest {
+            compare: writes.iter().map(condition_of).collect(),
+            success: writes.iter().map(write_of).collect(),
+            failure: Vec::new(),
+        },
+        _ => TxnRequest { success: side_by_side(writes), ..TxnRequest::default() },
+    };
+    match form {
+        Form::Row => side_by_side(batch),
+        Form::Branches(size) | Form::Together(size) => {
+            batch.chunks(size).map(|writes| branch(writes).into()).collect()
+        }
     }
 }
 
-/// etcd's answers in the order of the writes.
+/// etcd's answers in the order of the writes; a write without an outcome did not happen and is not decided. `None` = they
+/// do not fit the question.
 pub(super) fn outcomes_of(
     batch: &[Planned],
-    branch: Option<usize>,
+    form: Form,
     answers: &[ResponseOp],
     revision: i64,
-) -> Option<Vec<Outcome>> {
-    let one = |(planned, answer): (&Planned, &ResponseOp)| answered(planned, answer, revision);
-    let Some(size) = branch else { return batch.iter().zip(answers).map(one).collect() };
+) -> Option<Vec<Option<Outcome>>> {
+    let one = |(planned, answer)| answered(planned, answer, revision).map(Some);
+    let (Form::Branches(size) | Form::Together(size)) = form else {
+        return batch.iter().zip(answers).map(one).collect();
+    };
     let mut outcomes = Vec::with_capacity(batch.len());
     for (writes, answer) in batch.chunks(size).zip(answers) {
-        let answers = &answer.txn()?.responses;
-        let branch: Option<Vec<Outcome>> = writes.iter().zip(answers).map(one).collect();
-        outcomes.extend(branch?);
+        let branch = answer.txn()?;
+        match form {
+            Form::Together(_) if !branch.succeeded => outcomes.extend(writes.iter().map(|_| None)),
+            Form::Together(_) => outcomes.extend(branch.responses.iter().map(|it| Some(done(it, revision)))),
+            _ => {
+                let each: Option<Vec<_>> = writes.iter().zip(&branch.responses).map(one).collect();
+                outcomes.extend(each?);
+            }
+        }
     }
     Some(outcomes)
 }
 
 /// One write as an inner transaction: if the key is as expected, write; else say what is there.
 fn request_of(planned: &Planned) -> RequestOp {
-    let at = Bytes::from(planned.row.key.clone());
-    let write: RequestOp = match &planned.row.value {
-        // A lease stays attached. On a missing key etcd would fail the whole transaction for asking.
-        Some(value) => {
-            PutRequest { ignore_lease: planned.expected > 0, ..put(at.clone(), value.clone()) }.into()
-        }
-        None => delete(at.clone()).into(),
-    };
+    let look = RangeRequest { keys_only: true, ..key(planned.row.key.clone()) };
     TxnRequest {
-        compare: vec![unmoved(at.clone(), planned.expected)],
-        success: vec![write],
-        failure: vec![RangeRequest { keys_only: true, ..key(at) }.into()],
+        compare: vec![condition_of(planned)],
+        success: vec![write_of(planned)],
+        failure: vec![look.into()],
     }
     .into()
+}
+
+fn condition_of(planned: &Planned) -> Compare {
+    unmoved(planned.row.key.clone(), planned.expected)
+}
+
+fn write_of(planned: &Planned) -> RequestOp {
+    let at = Bytes::from(planned.row.key.clone());
+    match &planned.row.value {
+        // A lease stays attached. On a missing key etcd would fail the whole transaction for asking.
+        Some(value) => PutRequest { ignore_lease: planned.expected > 0, ..put(at, value.clone()) }.into(),
+        None => delete(at).into(),
+    }
 }
 
 /// What etcd answered for one write. `revision` is the outer transaction's: inner ones have none.
 fn answered(planned: &Planned, answer: &ResponseOp, revision: i64) -> Option<Outcome> {
     let inner = answer.txn()?;
+    let first = inner.responses.first();
     if inner.succeeded {
-        // The key was expected to be absent, and deleting nothing writes nothing.
-        let nothing = inner.responses.first().and_then(ResponseOp::deleted) == Some(0);
-        return Some(if nothing { Outcome::Noop } else { Outcome::Applied { revision } });
+        return first.map(|it| done(it, revision));
     }
-    let there = inner.responses.first().and_then(ResponseOp::found).map(|pair| pair.mod_revision);
-    Some(missed(planned, there))
+    Some(missed(planned, first.and_then(ResponseOp::found).map(|pair| pair.mod_revision)))
+}
+
+/// The key was as expected. If that was to be absent, deleting it wrote nothing.
+fn done(answer: &ResponseOp, revision: i64) -> Outcome {
+    if answer.deleted() == Some(0) { Outcome::Noop } else { Outcome::Applied { revision } }
 }
 
 fn missed(planned: &Planned, there: Option<i64>) -> Outcome {

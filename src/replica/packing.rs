@@ -88,11 +88,14 @@ pub(super) struct Planned {
     pub chain: i64,
 }
 
-impl Planned {
-    pub fn bytes(&self) -> usize {
-        self.row.key.len() * 3 + self.row.value.as_ref().map_or(0, Bytes::len) + 64
+impl Pending {
+    /// What it takes of a request.
+    fn bytes(&self) -> usize {
+        self.key.len() * 3 + self.value.as_ref().map_or(0, Bytes::len) + 64
     }
+}
 
+impl Planned {
     /// Deleting what we believe is not there: looking is enough.
     pub fn only_looks(&self) -> bool {
         self.row.value.is_none() && self.expected == 0
@@ -149,6 +152,11 @@ impl Window {
         self.rows.len()
     }
 
+    /// Another transaction as large as can be could not be made of this.
+    pub fn is_short(&self, keys_max: usize) -> bool {
+        self.rows.len() < keys_max && self.rows.iter().map(Pending::bytes).sum::<usize>() < REQUEST_BYTES_MAX
+    }
+
     pub fn into_rows(self) -> impl Iterator<Item = Pending> {
         self.rows.into_iter()
     }
@@ -166,11 +174,11 @@ impl Window {
                 continue;
             }
             let planned = self.planned(row);
-            if !taken.is_empty() && bytes + planned.bytes() > REQUEST_BYTES_MAX {
+            if !taken.is_empty() && bytes + planned.row.bytes() > REQUEST_BYTES_MAX {
                 rest.push_back(planned.row);
                 break;
             }
-            bytes += planned.bytes();
+            bytes += planned.row.bytes();
             taken.push(planned);
         }
         rest.append(&mut self.rows);
@@ -231,6 +239,16 @@ mod tests {
         assert_eq!((ids(&second), second[0].expected, second[0].chain), (vec![3], 10, 5));
         window.applied(&second[0], 11);
         assert_eq!(window.next(KEYS)[0].expected, 11);
+    }
+
+    #[test]
+    fn large_values_fill_a_transaction_before_its_keys_do() {
+        let large =
+            |id| Pending { value: Some(Bytes::from(vec![0; 400_000])), ..row(id, &id.to_string(), 0) };
+        let mut window = window_of((1..=4).map(large).collect());
+        assert!(!window.is_short(KEYS));
+        assert_eq!(ids(&window.next(KEYS)), [1, 2]);
+        assert!(window.is_short(KEYS), "a third one would have its place beside the two that are left");
     }
 
     #[test]

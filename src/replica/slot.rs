@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::drain::{Drainer, Trouble};
 use super::ledger::{Decided, Ledger};
-use super::outcome::{self, Outcome};
+use super::outcome::{self, Form, Outcome};
 use super::packing::{Pending, Planned};
 use super::{ConflictRule, Replica};
 use crate::error::{Error, Kind, Result};
@@ -24,6 +24,9 @@ const LOOKS_MAX: usize = 60;
 pub(super) struct Slot {
     pub replica: String,
     pub writes: Vec<Trace>,
+    /// Those of them that did not happen were not decided either.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub together: bool,
     /// Transactions before this one whose outcomes were not in PostgreSQL when this one was sent, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub before: Vec<Earlier>,
@@ -39,13 +42,14 @@ pub(super) struct Earlier {
 }
 
 impl Slot {
-    pub fn of(replica: &str, planned: &[Planned], ledger: &Ledger) -> Self {
+    pub fn of(replica: &str, planned: &[Planned], form: Form, ledger: &Ledger) -> Self {
         let before = ledger.open().filter_map(|decided| {
             let writes = decided.writes.iter().map(|(planned, _)| trace(planned)).collect();
             decided.marker.map(|revision| Earlier { revision, writes })
         });
         let (replica, before) = (replica.to_owned(), before.collect());
-        Slot { replica, writes: planned.iter().map(trace).collect(), before }
+        let together = matches!(form, Form::Together(_));
+        Slot { replica, writes: planned.iter().map(trace).collect(), together, before }
     }
 
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
@@ -88,6 +92,7 @@ impl Drainer<'_> {
         let newest = Earlier { revision: pair.mod_revision, writes: slot.writes };
         let earlier = slot.before.into_iter().filter(|it| it.revision > settled);
         for Earlier { revision, writes } in earlier.chain([newest]) {
+            let together = slot.together && revision == pair.mod_revision;
             let planned = self.unsettled(&writes).await?;
             let outcomes = self.read_outcomes(&planned, revision).await?;
             if !planned.is_empty() {
@@ -98,12 +103,14 @@ impl Drainer<'_> {
                 self.replica.note("recovered", message);
             }
             self.slot_revision = revision;
-            // What PostgreSQL is to win is tried again.
-            let insists = |outcome: &Outcome| {
-                self.replica.spec.conflict == ConflictRule::PostgresWins
-                    && matches!(outcome, Outcome::Conflict { .. })
+            // What was not decided is tried again, and what PostgreSQL is to win.
+            let insists = self.replica.spec.conflict == ConflictRule::PostgresWins;
+            let again = |outcome: &Outcome| match outcome {
+                Outcome::Applied { .. } => false,
+                Outcome::Conflict { .. } => together || insists,
+                _ => together,
             };
-            let writes = planned.into_iter().zip(outcomes).filter(|it| !insists(&it.1)).collect();
+            let writes = planned.into_iter().zip(outcomes).filter(|it| !again(&it.1)).collect();
             self.ledger.push(Decided { marker: Some(revision), writes });
             self.flush().await?;
         }

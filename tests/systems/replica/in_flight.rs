@@ -36,6 +36,15 @@ async fn arrives(stage: &Stage, name: &str, value: &str) {
     assert!(there, "{name} never became {value}");
 }
 
+/// So many of each, and the one conflict lost to this.
+async fn outcomes_are(stage: &Stage, wanted: &str, (name, winning): (&str, i64)) {
+    let statuses = "select string_agg(status || ' ' || n, ', ' order by status)
+                    from (select status, count(*) n from etcd_wal group by 1) s";
+    assert_eq!(stage.sql(statuses).await, wanted);
+    let conflict = "select key, result_revision from etcd_wal where status = 'conflict'";
+    assert_eq!(stage.sql(conflict).await, format!("{}|{winning}", stage.key(name)));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn writes_to_one_key_stay_in_order_while_nothing_is_written_down() {
     let stage = Stage::new("in-flight-order").await;
@@ -124,15 +133,38 @@ async fn a_conflict_among_hundreds_fails_only_its_own_write() {
     stage.sql("select etcd_set('$P' || n, 'v') from generate_series(1, 1300) n").await;
     let running = stage.started().await;
     stage.sql_becomes("select count(*) from etcd_wal where status = 'pending'", "0").await;
-    let statuses = "select string_agg(status || ' ' || n, ', ' order by status)
-                    from (select status, count(*) n from etcd_wal group by 1) s";
-    assert_eq!(stage.sql(statuses).await, "applied 1299, conflict 1");
-    let conflict = "select key, result_revision from etcd_wal where status = 'conflict'";
-    assert_eq!(stage.sql(conflict).await, format!("{}|{theirs}", stage.key("321")));
+    outcomes_are(&stage, "applied 1299, conflict 1", ("321", theirs)).await;
     // Many to a transaction, and each where it was told.
     let transactions = stage.sql("select count(distinct result_revision) <= 4 from etcd_wal").await;
     assert_eq!(transactions, "t");
     stage.live_sets_equal().await;
+    running.stop().await;
+}
+
+/// Writes of a branch happen together. One that cannot happen keeps the others back, and when the answer is lost as well,
+/// those have not failed: nobody has decided about them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_conflict_whose_answer_was_lost_fails_only_its_own_write() {
+    let (stage, proxy) = through_proxy("in-flight-lost-conflict").await;
+    let theirs = stage.put("77", "theirs").await;
+    let running = stage.started().await;
+    stage.sql_becomes("select count(*) from etcd", "1").await;
+    proxy.change(|weather| weather.lose_answers = true);
+    // Few enough to be sent while no answer allows more. Deletes of nothing happen, or not, with the rest.
+    stage
+        .sql(
+            "begin; select etcd_set('$P' || n, 'v', 0) from generate_series(1, 160) n where n % 9 > 0;
+             select etcd_delete('$P' || n) from generate_series(9, 160, 9) n; commit",
+        )
+        .await;
+    arrives(&stage, "1", "v").await;
+    assert_eq!(stage.get_text("78").await, None, "it waits for the conflict beside it");
+    proxy.cut_what_lost_answers();
+    stage.sql_becomes("select count(*) from etcd_wal where status = 'pending'", "0").await;
+    outcomes_are(&stage, "applied 142, conflict 1, noop 17", ("77", theirs)).await;
+    stage.sql_becomes("select count(*) from etcd", "143").await;
+    stage.live_sets_equal().await;
+    assert!(running.heard("recovered"));
     running.stop().await;
 }
 
@@ -152,6 +184,44 @@ async fn a_long_queue_arrives_once_and_in_order_with_what_becomes_visible_late()
     let turned = "select count(*) from etcd_wal a join etcd_wal b using (key)
                   where a.id < b.id and a.result_revision >= b.result_revision";
     assert_eq!(stage.sql(turned).await, "0");
+    stage.live_sets_equal().await;
+    running.stop().await;
+}
+
+/// A long transaction's writes appear below all that was seen, more than one look takes in. The look after that begins
+/// among them and reaches writes that are in etcd and not written down: those must not be carried a second time.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_that_becomes_visible_late_makes_nothing_arrive_twice() {
+    // A look takes in 2,000 and a transaction 900: the next look is during the second transaction.
+    const FLOOD: usize = 2_500;
+    let stage = Stage::new("in-flight-flood").await;
+    let open = async || Session::open(&PostgresPlace::parse(&stage.dsn).unwrap(), None).await.unwrap();
+    let (late, lock) = (open().await, open().await);
+    let flood = format!(
+        "BEGIN; SELECT count(etcd_set('{}' || n, 'late')) FROM generate_series(1, {FLOOD}) n",
+        stage.key("late/")
+    );
+    late.batch_execute(&flood).await.unwrap();
+    stage.sql("select count(etcd_set('$P' || n, 'v')) from generate_series(1, 100) n").await;
+    // One of them cannot be written down, and so none of them is.
+    lock.batch_execute("BEGIN; SELECT 1 FROM etcd_wal WHERE status = 'pending' LIMIT 1 FOR UPDATE")
+        .await
+        .unwrap();
+    let running = stage.started().await;
+    stage.sql_becomes("select count(*) from etcd", "100").await;
+    late.batch_execute("COMMIT").await.unwrap();
+    stage.sql_becomes("select count(*) >= 1800 from etcd where key like '$Plate/%'", "t").await;
+    assert_eq!(
+        stage.sql("select count(*) from etcd_wal where status <> 'pending'").await,
+        "0",
+        "the lock holds"
+    );
+    lock.batch_execute("ROLLBACK").await.unwrap();
+    stage.sql_becomes("select status, count(*) from etcd_wal group by 1", "applied|2600").await;
+    stage
+        .sql_becomes("select max(revision) = (select applied_revision from etcd_sync_state) from etcd", "t")
+        .await;
+    assert_eq!(stage.sql("select count(*) from etcd").await, "2600", "each write once");
     stage.live_sets_equal().await;
     running.stop().await;
 }
