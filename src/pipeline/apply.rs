@@ -235,7 +235,9 @@ impl<'a, P: Prepare> Applier<'a, P> {
             return Ok(());
         }
         let (pipeline, run) = (&self.line.name, &self.report.id);
-        items.extend(writes.iter().flat_map(|write| [write.blob.clone(), write.body.clone()]).flatten());
+        items.extend(
+            writes.iter().flat_map(|write| [&write.blob, &write.body]).flatten().map(|item| (**item).clone()),
+        );
         dedup_by_key(items);
         let intents: Vec<_> = writes.iter().map(|write| &write.intent).collect();
         items.push(item(keys::journal(pipeline, run, number), &intents)?);
@@ -251,7 +253,7 @@ impl<'a, P: Prepare> Applier<'a, P> {
         if batch.writes.is_empty() {
             return Ok(Vec::new());
         }
-        let mut arrived = Arrived::new(self.line, &self.report.id, batch.number);
+        let mut arrived = Arrived::new(self.line, &self.report.id, batch.number, batch.writes.len());
         let half = half_moved(&batch.writes, &written.outcomes);
         let whole = written.given_up.is_some();
         let outcomes = batch.writes.iter().zip(written.outcomes).zip(written.beside);

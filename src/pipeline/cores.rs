@@ -3,8 +3,8 @@
 use std::num::NonZero;
 use std::thread::{available_parallelism, scope};
 
-/// Below this many bytes one core is done before another has begun.
-const BYTES_MIN: usize = 128 * 1_024;
+/// Below this many bytes one core is done before another has begun, or has more to do elsewhere.
+const BYTES_MIN: usize = 512 * 1_024;
 /// A batch has a thousand items or so: more hands than this would mostly wait for each other.
 const THREADS_MAX: usize = 16;
 

@@ -18,7 +18,7 @@ use crate::store::Item;
 
 /// A value on its way, before it is known what is there.
 pub struct Draft {
-    pub step: Step,
+    pub step: Box<Step>,
     pub output: Output,
     /// What it was rendered from, where that is not the step's own.
     pub entry: Option<Entry>,
@@ -37,15 +37,14 @@ const BODIES_BYTES_MAX: usize = 32 << 20;
 const COUNTED_BODIES_BYTES_MAX: usize = 256 << 20;
 
 /// A step on its way to being rendered, before its prior value is known.
-#[allow(clippy::large_enum_variant)] // one per item of a batch, and soon gone
 pub enum Drafted {
     Put(Box<Draft>),
-    Delete(Step),
+    Delete(Box<Step>),
     Done(Ready),
     /// Waits for what the store holds.
-    Absent(Step),
+    Absent(Box<Step>),
     /// With the body it needs, to be rendered.
-    Body(Step, Result<Body>),
+    Body(Box<Step>, Result<Body>),
 }
 
 impl Drafted {
@@ -58,16 +57,16 @@ impl Drafted {
 }
 
 /// A step after the first look at it.
-#[allow(clippy::large_enum_variant)] // as above
 enum First {
     Drafted(Drafted),
     /// Waits for its body.
-    Body(Step),
+    Body(Box<Step>),
 }
 
 impl Preparer<'_> {
     /// One draft per step, in order, with bodies as far as they fit; steps whose bodies did not are left over.
-    pub(super) async fn drafts(&self, steps: Vec<Step>) -> (VecDeque<Drafted>, Vec<Step>) {
+    #[allow(clippy::vec_box)] // they come in boxes, and are handed on in them
+    pub(super) async fn drafts(&self, steps: Vec<Box<Step>>) -> (VecDeque<Drafted>, Vec<Box<Step>>) {
         let bytes = steps.iter().map(Self::bytes).sum();
         let looked_at = cores::map(steps, bytes, |step| self.first(step));
         let entries = looked_at.iter().filter_map(|first| match first {
@@ -128,7 +127,7 @@ impl Preparer<'_> {
     }
 
     /// What can be drafted at once; the rest waits.
-    fn first(&self, step: Step) -> First {
+    fn first(&self, step: Box<Step>) -> First {
         match step.action {
             Action::Change(Change::Delete, _) => First::Drafted(Drafted::Delete(step)),
             Action::Change(Change::Update, Why::Absent) => First::Drafted(Drafted::Absent(step)),
@@ -142,7 +141,7 @@ impl Preparer<'_> {
         }
     }
 
-    fn drafted(&self, step: Step, drawn: Result<Drawn>) -> Drafted {
+    fn drafted(&self, step: Box<Step>, drawn: Result<Drawn>) -> Drafted {
         let Drawn { rendered, entry, body, remark } = match drawn {
             Ok(drawn) => drawn,
             Err(error) => return Drafted::Done(fail(&step, &error)),
@@ -176,7 +175,7 @@ impl Preparer<'_> {
     }
 
     /// Gone from the source, but the shape keeps it, marked.
-    async fn draft_absent(&self, step: Step) -> Drafted {
+    async fn draft_absent(&self, step: Box<Step>) -> Drafted {
         match self.mark_absent(&step).await {
             Ok(Some(output)) => {
                 let entry = Some(Entry::new(step.identity.clone(), &step.scope.as_str().into(), ""));

@@ -72,7 +72,7 @@ fn step(identity: &str, key: &str, version: &Version, known: Option<(Fingerprint
         action: Action::Change(Change::Delete, Why::Expired),
         stamp: None,
         entry: None,
-        base: Some(Kept::new(base.0, base.1)),
+        base: Some(Box::new(Kept::new(base.0, base.1))),
         seen: Seen::At(version.clone()),
         after: None,
     })

@@ -44,12 +44,12 @@ pub fn peek(line: &Listed) -> Result<Peek<'_>> {
 }
 
 /// The record as a plan carries it.
-pub fn kept(known: &Listed) -> Result<Kept> {
+pub fn kept(known: &Listed) -> Result<Box<Kept>> {
     let value = known.value.as_deref().unwrap_or_default();
     let json = std::str::from_utf8(value).map_err(|error| {
         Error::new(Kind::Corrupt, format!("the state record {} cannot be read", known.key)).caused_by(error)
     })?;
     // A record that cannot be decoded is found here, before anything is planned on it.
     decode::<crate::state::Base>(&known.key, value)?;
-    Ok(Kept::new(known.fingerprint.unwrap_or(Fingerprint([0; 32])), json.to_owned()))
+    Ok(Box::new(Kept::new(known.fingerprint.unwrap_or(Fingerprint([0; 32])), json.to_owned())))
 }

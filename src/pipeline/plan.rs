@@ -53,7 +53,7 @@ pub struct Step {
     pub stamp: Option<Fingerprint>,
     pub entry: Option<Entry>,
     /// The baseline record, when there is one.
-    pub base: Option<Kept>,
+    pub base: Option<Box<Kept>>,
     /// The store's version as seen in this pass, where its listing was joined.
     pub seen: Seen,
     /// The fingerprint it will have, where it is known before the body is read.

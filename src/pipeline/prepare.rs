@@ -68,9 +68,9 @@ pub struct Write {
     pub missing: bool,
     pub pointer: Pointer,
     /// Large prior values, written before the intent that names them.
-    pub blob: Option<Item>,
+    pub blob: Option<Box<Item>>,
     /// The document itself, for an export that must not ask the source again; written along with the intent.
-    pub body: Option<Item>,
+    pub body: Option<Box<Item>>,
     /// State items that go along when it lands.
     pub release: Vec<Item>,
     /// What a system keeps beside it in the store.
@@ -175,19 +175,20 @@ pub struct Preparer<'a> {
 }
 
 impl Prepare for Preparer<'_> {
-    type Step = Step;
+    /// Large, and handed on from one to the next.
+    type Step = Box<Step>;
 
-    fn is_delete(step: &Step) -> bool {
+    fn is_delete(step: &Self::Step) -> bool {
         step.change() == Some(Change::Delete)
     }
 
-    fn bytes(step: &Step) -> usize {
+    fn bytes(step: &Self::Step) -> usize {
         step.entry.as_ref().and_then(|entry| entry.inline.as_ref()).map_or(0, Bytes::len)
     }
 
     type Draft = Drafted;
 
-    async fn fetch(&self, steps: Vec<Step>) -> (VecDeque<Drafted>, Vec<Step>) {
+    async fn fetch(&self, steps: Vec<Box<Step>>) -> (VecDeque<Drafted>, Vec<Box<Step>>) {
         self.drafts(steps).await
     }
 
@@ -265,7 +266,7 @@ impl Preparer<'_> {
         self.line.shape.existing() != Existing::Hold || self.line.adopt || adopted()
     }
 
-    fn delete(&self, step: Step, prior: Option<Stored>) -> Result<Ready> {
+    fn delete(&self, step: Box<Step>, prior: Option<Stored>) -> Result<Ready> {
         let known = step.base()?;
         if let Some((_, base)) = known
             && let Some(held) = self.edited_before_delete(&step, base, prior.as_ref())?
@@ -385,7 +386,7 @@ pub fn conditional(pipeline: &str, run: &str, mut intent: Intent, op: Op, prior:
         None => Expect::Absent,
         Some(prior) => {
             let (kept, large) = PriorValue::keep(&prior.value, pipeline, run);
-            blob = large;
+            blob = large.map(Box::new);
             intent.prior = Some(kept);
             intent.prior_fingerprint = prior.fingerprint;
             intent.prior_version = Some(prior.version.clone());

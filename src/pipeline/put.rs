@@ -123,7 +123,7 @@ impl Preparer<'_> {
         };
         let mut ready = self.write(step, intent, op, prior);
         if let Ready::Write(write) = &mut ready {
-            write.body = body;
+            write.body = body.map(Box::new);
         }
         Ok(ready)
     }

@@ -238,7 +238,7 @@ impl<'a> Merge<'a> {
         Ok(())
     }
 
-    async fn sighting(&mut self, sighting: Sighting) -> Result<()> {
+    async fn sighting(&mut self, sighting: Box<Sighting>) -> Result<()> {
         self.ground = None;
         let known = self.baseline_of(&sighting.identity).await?;
         if !self.wanted(&sighting.identity, known.as_ref()) {
@@ -256,7 +256,8 @@ impl<'a> Merge<'a> {
                     counts.skipped += 1;
                 });
                 let scope = sighting.entry.scope.to_string();
-                self.found.shadowed.push((sighting.entry.id, sighting.identity, scope));
+                let Sighting { identity, entry, .. } = *sighting;
+                self.found.shadowed.push((entry.id, identity, scope));
                 return Ok(());
             }
             if *last > sighting.identity {
@@ -269,7 +270,7 @@ impl<'a> Merge<'a> {
         self.judge(sighting, known).await
     }
 
-    pub async fn judge(&mut self, sighting: Sighting, known: Option<Listed>) -> Result<()> {
+    pub async fn judge(&mut self, sighting: Box<Sighting>, known: Option<Listed>) -> Result<()> {
         match sighting.what {
             What::There => {}
             What::Bad(fault) => {
@@ -313,7 +314,7 @@ impl<'a> Merge<'a> {
 
     fn push_step(
         &mut self,
-        sighting: Sighting,
+        sighting: Box<Sighting>,
         action: Action,
         stamp: Fingerprint,
         known: Option<&Listed>,
@@ -325,12 +326,13 @@ impl<'a> Merge<'a> {
             }
             (all_new, ..) => *all_new = None,
         }
+        let Sighting { identity, entry, .. } = *sighting;
         self.found.steps.push(&Step {
-            scope: sighting.entry.scope.to_string(),
-            identity: sighting.identity,
+            scope: entry.scope.to_string(),
+            identity,
             action,
             stamp: Some(stamp),
-            entry: Some(sighting.entry),
+            entry: Some(entry),
             base: known.map(kept).transpose()?,
             seen,
             after: None,

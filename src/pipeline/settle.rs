@@ -24,12 +24,13 @@ pub struct Arrived<'a> {
 }
 
 impl<'a> Arrived<'a> {
-    pub fn new(line: &'a Pipeline, run: &str, batch: u32) -> Self {
+    /// What becomes of a batch of so many writes.
+    pub fn new(line: &'a Pipeline, run: &str, batch: u32, writes: usize) -> Self {
         Arrived {
             line,
             run: run.to_owned(),
             batch,
-            items: Vec::new(),
+            items: Vec::with_capacity(writes + 2),
             exceptions: Vec::new(),
             unknown: Vec::new(),
             moved: Sum::default(),
@@ -41,7 +42,7 @@ impl<'a> Arrived<'a> {
         if self.sums {
             self.sum_up(&write.intent, version.as_ref());
         }
-        self.items.extend(landed(self.line, &write.intent, version, write.pointer.clone())?);
+        landed(self.line, &write.intent, version, write.pointer.clone(), &mut self.items)?;
         self.items.extend(write.release.iter().cloned());
         Ok(())
     }
@@ -101,15 +102,18 @@ impl<'a> Arrived<'a> {
     }
 }
 
-/// State items for one intent that reached the store.
+/// Add state items for one intent that reached the store.
 pub fn landed(
     line: &Pipeline,
     intent: &Intent,
     version: Option<Version>,
     pointer: Pointer,
-) -> Result<Vec<Item>> {
+    items: &mut Vec<Item>,
+) -> Result<()> {
     let pipeline = &line.name;
-    let mut items = queue::tasks(pipeline, intent, &pointer, line.clock.now())?;
+    if !intent.then.is_empty() {
+        items.append(&mut queue::tasks(pipeline, intent, &pointer, line.clock.now())?);
+    }
     if !intent.retire {
         match &intent.next {
             Some(next) => {
@@ -129,7 +133,7 @@ pub fn landed(
     } else if intent.lift {
         items.push(Item::delete(keys::decision(pipeline, &intent.identity)));
     }
-    Ok(items)
+    Ok(())
 }
 
 /// What an intent weighs in the journal, near enough for retention.
@@ -138,6 +142,6 @@ pub fn weight(write: &Write) -> u64 {
         Some(PriorValue::Text(text) | PriorValue::Base64(text)) => text.len(),
         Some(PriorValue::Blob(_)) | None => 0,
     };
-    let blob = write.blob.as_ref().and_then(super::prepare::value_of).map_or(0, bytes::Bytes::len);
+    let blob = write.blob.as_deref().and_then(super::prepare::value_of).map_or(0, bytes::Bytes::len);
     (300 + inline + blob) as u64
 }

@@ -39,7 +39,8 @@ pub enum What {
 
 #[derive(Debug)]
 pub enum Row {
-    Sighting(Sighting),
+    /// Large, and handed on from one to the next.
+    Sighting(Box<Sighting>),
     End(String, End),
     Note(String),
 }
@@ -107,7 +108,8 @@ fn sighting(shape: &dyn Shape, entry: Entry, what: What) -> Row {
             (Identified { identity: entry.id.clone(), rank: String::new() }, What::Bad(Fault::of(&error)))
         }
     };
-    Row::Sighting(Sighting { identity: identified.identity, rank: identified.rank, entry, what })
+    let Identified { identity, rank } = identified;
+    Row::Sighting(Box::new(Sighting { identity, rank, entry, what }))
 }
 
 const BATCH: usize = 512;

@@ -58,7 +58,7 @@ pub async fn read(
             (None, None) => continue,
         };
         let sighting = Sighting { identity, rank: String::new(), entry, what };
-        merge.judge(sighting, base).await?;
+        merge.judge(Box::new(sighting), base).await?;
     }
     let stands = before.get(&*since.scope) == Some(&since.cursor);
     let end = if stands { End::Unchanged } else { End::Complete(Some(since.cursor)) };

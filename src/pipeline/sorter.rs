@@ -15,14 +15,15 @@ const SIGHTING_BYTES: usize = 320;
 
 #[derive(Default)]
 pub struct Sorter {
-    part: Vec<Sighting>,
+    #[allow(clippy::vec_box)] // they come in boxes, and are sorted and handed on in them
+    part: Vec<Box<Sighting>>,
     bytes: usize,
     /// Parts that are full, each in order; earlier ones were seen earlier.
     full: Vec<Steps>,
 }
 
 impl Sorter {
-    pub fn add(&mut self, seen: Sighting) -> Result<()> {
+    pub fn add(&mut self, seen: Box<Sighting>) -> Result<()> {
         let entry = &seen.entry;
         let texts = seen.identity.len() + seen.rank.len() + entry.id.len() + entry.version.len();
         self.bytes += SIGHTING_BYTES + texts + entry.inline.as_ref().map_or(0, bytes::Bytes::len);
@@ -42,14 +43,14 @@ impl Sorter {
     }
 
     /// Hand out everything, by identity, then rank, then as it came, until somebody has had enough.
-    pub fn finish(mut self, mut each: impl FnMut(Sighting) -> bool) -> Result<()> {
+    pub fn finish(mut self, mut each: impl FnMut(Box<Sighting>) -> bool) -> Result<()> {
         if self.full.is_empty() {
             in_order(self.part).all(each);
             return Ok(());
         }
         self.put_away()?;
         let mut parts =
-            self.full.iter_mut().map(Steps::read).collect::<Result<Vec<Reader<'_, Sighting>>>>()?;
+            self.full.iter_mut().map(Steps::read).collect::<Result<Vec<Reader<'_, Box<Sighting>>>>>()?;
         let mut heads = BinaryHeap::new();
         for (part, rows) in parts.iter_mut().enumerate() {
             if let Some(seen) = rows.next() {
@@ -68,17 +69,15 @@ impl Sorter {
     }
 }
 
-/// Numbers are sorted in place of what they stand for, which is large.
-fn in_order(part: Vec<Sighting>) -> impl Iterator<Item = Sighting> {
-    let mut order: Vec<usize> = (0..part.len()).collect();
-    order.sort_unstable_by(|&a, &b| part[a].place().cmp(&part[b].place()).then(a.cmp(&b)));
-    let mut part: Vec<Option<Sighting>> = part.into_iter().map(Some).collect();
-    order.into_iter().filter_map(move |at| part[at].take())
+#[allow(clippy::vec_box)] // as above
+fn in_order(mut part: Vec<Box<Sighting>>) -> impl Iterator<Item = Box<Sighting>> {
+    part.sort_by(|a, b| a.place().cmp(&b.place()));
+    part.into_iter()
 }
 
 /// The next sighting of a part.
 struct Head {
-    seen: Sighting,
+    seen: Box<Sighting>,
     part: usize,
 }
 
@@ -108,9 +107,9 @@ mod tests {
     use crate::pipeline::sightings::What;
     use crate::record::Entry;
 
-    fn seen(identity: &str, rank: &str, id: &str) -> Sighting {
+    fn seen(identity: &str, rank: &str, id: &str) -> Box<Sighting> {
         let entry = Entry::new(id, &"".into(), "1");
-        Sighting { identity: identity.into(), rank: rank.into(), entry, what: What::There }
+        Box::new(Sighting { identity: identity.into(), rank: rank.into(), entry, what: What::There })
     }
 
     fn sorted(sorter: Sorter) -> Vec<String> {

@@ -424,7 +424,7 @@ impl Reverser<'_> {
             prior_base: known_now(intent, stored.as_ref()).map(Box::new),
             retire: intent.retire,
             then: self.line.follow_ups(),
-            decision: (!redo).then_some(decision),
+            decision: (!redo).then(|| Box::new(decision)),
             lift: redo,
             still_new: false,
             earlier: None,

@@ -165,7 +165,7 @@ pub struct Intent {
     pub then: Vec<String>,
     /// The decision that must be recorded when this lands (an undo pins what it undid).
     #[serde(rename = "d", default, skip_serializing_if = "Option::is_none")]
-    pub decision: Option<super::held::Decision>,
+    pub decision: Option<Box<super::held::Decision>>,
     /// A decision about the identity ends when this lands, even if only a later start finds out that it did.
     #[serde(rename = "l", default, skip_serializing_if = "std::ops::Not::not")]
     pub lift: bool,

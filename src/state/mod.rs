@@ -3,12 +3,15 @@
 //!
 //! Every key is documented in `docs/state-format.md`; [`keys`] is the only place that spells them.
 
+use std::cell::RefCell;
+
+use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::{Context, Error, Kind, Result};
 use crate::record::Version;
-use crate::store::{Item, Listed, Mode, Op, Outcome, Query, SharedStore, StoreExt, What};
+use crate::store::{Expect, Item, Listed, Mode, Op, Outcome, Query, SharedStore, StoreExt, What};
 
 pub mod base;
 pub mod footing;
@@ -29,6 +32,8 @@ pub use report::{Counts, Report, Status};
 pub const FORMAT: u32 = 2;
 /// Bytes of one write: the least any store of state takes in a request (etcd, 1.5 MiB), with room for keys.
 const WRITE_BYTES_MAX: usize = 1_000_000;
+/// What encoding keeps of a long record's room.
+const ROOM_MAX: usize = 1 << 20;
 /// Records only others refer to: they may be there before those are, where all of it is too large for one write.
 /// The weight is first, so that whatever is left behind by a crash is found and forgotten one day.
 const AHEAD: [&str; 3] = ["weight/", "blob/", "body/"];
@@ -150,7 +155,8 @@ impl State {
             return Ok(Vec::new());
         }
         self.still_held()?;
-        let keys: Vec<String> = items.iter().map(|item| item.key.clone()).collect();
+        let conditional = |item: &Item| (item.expect != Expect::Anything).then(|| item.key.clone());
+        let keys: Vec<Option<String>> = items.iter().map(conditional).collect();
         items.extend(self.fence.as_ref().map(Fence::condition));
         let written = self.store.write(items, Mode::All).await;
         let outcomes = written
@@ -164,7 +170,7 @@ impl State {
             .into_iter()
             .zip(&outcomes)
             .filter(|(_, outcome)| refused(outcome))
-            .map(|(key, _)| key)
+            .map(|(key, _)| key.unwrap_or_else(|| "a record".into()))
             .collect())
     }
 
@@ -241,8 +247,16 @@ fn cut(item: Item) -> Vec<Item> {
 
 /// A state record as a store item.
 pub fn item<T: Serialize>(key: impl Into<String>, value: &T) -> Result<Item> {
-    let bytes =
-        serde_json::to_vec(value).map_err(|error| Error::bug("encoding a state record").caused_by(error))?;
+    thread_local! {
+        /// There is a record for every key: it is as long as need be once, and each takes what it needs of it.
+        static ROOM: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    }
+    let encoded = ROOM.with_borrow_mut(|room| {
+        room.clear();
+        room.shrink_to(ROOM_MAX);
+        serde_json::to_writer(&mut *room, value).map(|()| Bytes::copy_from_slice(room))
+    });
+    let bytes = encoded.map_err(|error| Error::bug("encoding a state record").caused_by(error))?;
     Ok(Item::put(key, bytes))
 }
 

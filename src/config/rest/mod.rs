@@ -167,7 +167,12 @@ impl JsonPath {
     }
 
     pub fn find<'v>(&self, value: &'v serde_json::Value) -> Option<&'v serde_json::Value> {
-        self.0.iter().try_fold(value, |value, part| match value {
+        JsonPath::find_in(&self.0, value)
+    }
+
+    /// The same for the rest of a path.
+    pub fn find_in<'v>(path: &[String], value: &'v serde_json::Value) -> Option<&'v serde_json::Value> {
+        path.iter().try_fold(value, |value, part| match value {
             serde_json::Value::Array(items) => items.get(part.parse::<usize>().ok()?),
             value => value.get(part),
         })

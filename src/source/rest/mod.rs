@@ -26,6 +26,7 @@ use crate::http::{self, Http};
 use crate::record::{Body, Entry, Fingerprint, Scope};
 use crate::retry::Patience;
 
+mod item;
 mod pages;
 mod row;
 mod rows;
@@ -33,7 +34,7 @@ mod scope;
 
 use row::{Lent, Picker};
 use rows::{Rows, Told};
-use scope::{Item, Message, Parent, Verbatim, Which};
+use scope::{Message, Parent, Picked, Verbatim, Which};
 
 /// An answer of hundreds of thousands of rows; more belongs on pages.
 const BODY_BYTES_MAX: usize = 256 << 20;
@@ -347,18 +348,18 @@ impl Telling<'_> {
         Event::Bad(Entry::new(format!("{name}#{position}"), scope, ""), error)
     }
 
-    fn item(&mut self, scope: &Scope, position: usize, item: Item) -> Told {
+    fn item(&mut self, scope: &Scope, position: usize, item: Picked) -> Told {
         let bad = |id: String, error| Told::Bad(Event::Bad(Entry::new(id, scope, ""), error));
         let (id, lent, told) = match item {
-            Item::Bad { external_id: None, error, .. } => {
+            Picked::Bad { external_id: None, error, .. } => {
                 self.nameless = true;
                 return bad(format!("{scope}#{position}"), error);
             }
-            Item::Bad { external_id: Some(id), error, lent } => {
+            Picked::Bad { external_id: Some(id), error, lent } => {
                 let told = bad(format!("{}/{id}", self.table()), error);
                 (id, lent, told)
             }
-            Item::Row { external_id, bytes, print, lent } => {
+            Picked::Row { external_id, bytes, print, lent } => {
                 (external_id.clone(), Some(lent), Told::Row { external_id, bytes, print })
             }
         };

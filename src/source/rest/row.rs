@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use jiff::civil::{DateTime, date};
 use serde_json::Value;
 
+use super::item::{Item, Wanted};
 use crate::clock::{self, rfc3339_ms};
 use crate::config::{ColumnKind, ColumnSpec, TableSpec};
 use crate::error::{Error, Kind, Result};
@@ -29,6 +30,7 @@ pub struct Picker {
     table: TableSpec,
     sorted: Vec<usize>,
     strip: Vec<String>,
+    pub wanted: Wanted,
 }
 
 /// A row, and what children may need of it.
@@ -43,11 +45,12 @@ impl Picker {
     pub fn new(table: &TableSpec, strip: &[String]) -> Self {
         let mut sorted: Vec<usize> = (0..table.columns.len()).collect();
         sorted.sort_by(|a, b| table.columns[*a].name.cmp(&table.columns[*b].name));
-        Picker { table: table.clone(), sorted, strip: strip.to_vec() }
+        let wanted = Wanted::of(table.columns.iter().map(|column| &column.path));
+        Picker { table: table.clone(), sorted, strip: strip.to_vec(), wanted }
     }
 
     /// The natural key, its parts joined by `/`. In a key of several parts a `/` of their own is escaped.
-    pub fn external_id(&self, item: &Value, lent: &Lent) -> Result<String> {
+    pub fn external_id(&self, item: &Item, lent: &Lent) -> Result<String> {
         let mut id = String::new();
         for name in &self.table.key {
             let column = self.table.column(name).ok_or_else(|| Error::bug("a key without its column"))?;
@@ -72,14 +75,14 @@ impl Picker {
         Ok(id)
     }
 
-    pub fn row(&self, item: &Value, lent: &Lent) -> Result<Row> {
+    pub fn row(&self, item: &Item, lent: &Lent) -> Result<Row> {
         let mut row = Row { bytes: Vec::with_capacity(256), unknown: Vec::new() };
         self.row_into(&mut row, item, lent)?;
         Ok(row)
     }
 
     /// The same behind what is there already.
-    pub fn row_into(&self, row: &mut Row, item: &Value, lent: &Lent) -> Result<()> {
+    pub fn row_into(&self, row: &mut Row, item: &Item, lent: &Lent) -> Result<()> {
         row.bytes.push(b'{');
         for at in &self.sorted {
             let column = &self.table.columns[*at];
@@ -101,7 +104,7 @@ impl Picker {
     }
 
     /// What a child may refer to: text and integer columns as they are in the item.
-    pub fn lend(&self, item: &Value, lent: &Lent, wanted: &[String]) -> Lent {
+    pub fn lend(&self, item: &Item, lent: &Lent, wanted: &[String]) -> Lent {
         let columns = wanted.iter().filter_map(|name| self.table.column(name));
         columns
             .filter_map(|column| Some((column.name.clone(), self.find(column, item, lent)?.clone())))
@@ -109,9 +112,13 @@ impl Picker {
     }
 
     /// The value of a column; null is the same as nothing, and so is what is stripped.
-    fn find<'v>(&self, column: &ColumnSpec, item: &'v Value, lent: &'v Lent) -> Option<&'v Value> {
+    fn find<'v>(&self, column: &ColumnSpec, item: &'v Item, lent: &'v Lent) -> Option<&'v Value> {
         let stripped = column.path.0.iter().any(|part| self.strip.contains(part));
-        let own = if stripped { None } else { column.path.find(item).filter(|value| !value.is_null()) };
+        let own = if stripped {
+            None
+        } else {
+            self.wanted.find(&column.path, item).filter(|value| !value.is_null())
+        };
         own.or_else(|| lent.get(column.parent.as_deref()?)).filter(|value| !value.is_null())
     }
 

@@ -106,7 +106,7 @@ impl<'a> Rows<'a> {
                 Told::Bad(event) => event,
                 Told::Row { external_id, bytes, print } => {
                     let id = format!("{}/{external_id}", self.table);
-                    let mut entry = Entry::new(id, self.scope, print.to_string());
+                    let mut entry = Entry::new(id, self.scope, print.with_hex(str::to_owned));
                     entry.size = Some(bytes.len() as u64);
                     entry.inline = Some(Bytes::from(bytes));
                     Event::Seen(entry)

@@ -16,6 +16,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use url::Url;
 
+use super::item::{self, Item};
 use super::pages::{self, Turned};
 use super::row::{Lent, Row};
 use super::rows::Summary;
@@ -40,8 +41,8 @@ pub struct Which {
     pub cursor: Option<String>,
 }
 
-/// An item of a page.
-pub enum Item {
+/// What becomes of an item.
+pub enum Picked {
     Row {
         external_id: String,
         bytes: Vec<u8>,
@@ -57,7 +58,7 @@ pub enum Item {
 }
 
 pub enum Message {
-    Page(Vec<Item>),
+    Page(Vec<Picked>),
     /// All rows of the scope are as they were; what they are called, and what they lend.
     Same(Vec<(String, Lent)>),
     /// The answer itself is as it was. Nobody looked into it.
@@ -74,7 +75,7 @@ pub struct Verbatim {
 
 /// A page as it came.
 struct Page {
-    items: Vec<Value>,
+    items: Vec<Item>,
     rest: Value,
     link: Option<String>,
     /// Nothing about it is worth a word.
@@ -181,7 +182,7 @@ fn told(api: &Api, which: &Which, page: &Page, whole: bool) -> (Message, bool) {
         return (Message::Same(same), false);
     }
     let mut quiet = page.quiet;
-    let pick = |item: &Value| {
+    let pick = |item: &Item| {
         let (item, said) = pick(api, which.resource, which.parent.as_ref(), item);
         quiet &= !said;
         item
@@ -262,19 +263,15 @@ fn mark(api: &Api, which: &Which, link: Option<&str>, body: &[u8]) -> Result<Str
 }
 
 fn page(api: &Api, resource: usize, body: &[u8]) -> Result<Page> {
-    let mut rest: Value = serde_json::from_slice(body).map_err(|error| {
+    let path = &api.spec.resources[resource].items;
+    let (items, rest) = item::read(body, path, &api.pickers[resource].wanted).map_err(|error| {
         let kind = if error.is_eof() { Kind::Unavailable } else { Kind::Invalid };
         Error::new(kind, format!("the answer is not whole JSON: {error}"))
     })?;
     let quiet = api.check_version(&rest)?;
-    let path = &api.spec.resources[resource].items;
-    let items = path.0.iter().try_fold(&mut rest, |value, part| value.get_mut(part));
     match items {
-        Some(Value::Array(items)) => {
-            let items = std::mem::take(items);
-            Ok(Page { items, rest, quiet, link: None, mark: None })
-        }
-        _ => {
+        Some(items) => Ok(Page { items, rest, quiet, link: None, mark: None }),
+        None => {
             let place = if path.0.is_empty() { "the answer".to_owned() } else { format!("`{path}`") };
             Err(Error::new(Kind::Invalid, format!("{place} is not a list"))
                 .remedy_is("Look at the answer; the recipe says where the list is (`items`)."))
@@ -293,7 +290,7 @@ pub fn names(api: &Api, resource: usize, same: &Verbatim) -> Result<Vec<(String,
 
 /// The rows of a scope that is all on one page, if they come to what they came to before. They are not kept: a scope
 /// that changed is picked again.
-fn unchanged(api: &Api, which: &Which, items: &[Value]) -> Option<Vec<(String, Lent)>> {
+fn unchanged(api: &Api, which: &Which, items: &[Item]) -> Option<Vec<(String, Lent)>> {
     let cursor = which.cursor.as_ref()?;
     let picker = &api.pickers[which.resource];
     let none = Lent::new();
@@ -323,21 +320,21 @@ fn note_unknown(api: &Api, resource: usize, unknown: &[(String, i64)]) {
 }
 
 /// An item as a row, and whether there is something to be said about it.
-fn pick(api: &Api, resource: usize, parent: Option<&Parent>, item: &Value) -> (Item, bool) {
+fn pick(api: &Api, resource: usize, parent: Option<&Parent>, item: &Item) -> (Picked, bool) {
     let picker = &api.pickers[resource];
     let none = Lent::new();
     let from_parent = parent.map_or(&none, |parent| &parent.lent);
     let external_id = match picker.external_id(item, from_parent) {
         Ok(id) => id,
-        Err(error) => return (Item::Bad { external_id: None, error, lent: None }, true),
+        Err(error) => return (Picked::Bad { external_id: None, error, lent: None }, true),
     };
     let lent = picker.lend(item, from_parent, &api.lent[resource]);
     match picker.row(item, from_parent) {
         Ok(row) => {
             note_unknown(api, resource, &row.unknown);
             let print = Fingerprint::of(&row.bytes);
-            (Item::Row { external_id, bytes: row.bytes, print, lent }, !row.unknown.is_empty())
+            (Picked::Row { external_id, bytes: row.bytes, print, lent }, !row.unknown.is_empty())
         }
-        Err(error) => (Item::Bad { external_id: Some(external_id), error, lent: Some(lent) }, true),
+        Err(error) => (Picked::Bad { external_id: Some(external_id), error, lent: Some(lent) }, true),
     }
 }

@@ -21,8 +21,10 @@ pub const FORMAT: i32 = 1;
 
 /// How long to wait for another process's write: longer than any batch takes, shorter than a person's patience.
 const BUSY_WAIT: Duration = Duration::from_secs(15);
-/// Pages in the log before it is folded into the file (16 MB): fewer, larger folds while loading.
-const LOG_PAGES: i32 = 4_000;
+/// A page of a new file. Much is written in the order of its keys, and the cost of that is by the page.
+const PAGE_BYTES: i32 = 16 * 1_024;
+/// The log before it is folded into the file: fewer, larger folds while loading.
+const LOG_BYTES: i32 = 16 << 20;
 /// Page cache per connection in KiB: holds the upper levels of a tree of millions of keys.
 const CACHE_KIB: i32 = 16 * 1_024;
 
@@ -101,7 +103,8 @@ pub(super) fn open_to_write(path: &Path) -> Result<Connection> {
         Found::Empty => lay_out(path)?,
     }
     let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
-    connection.pragma_update(None, "wal_autocheckpoint", LOG_PAGES).map_err(explain)?;
+    let log_pages = LOG_BYTES / pragma(&connection, "page_size")?.max(1);
+    connection.pragma_update(None, "wal_autocheckpoint", log_pages).map_err(explain)?;
     connection.pragma_update(None, "synchronous", "FULL").map_err(explain)?;
     let id = pragma(&connection, "application_id")?;
     admit(id, pragma(&connection, "user_version")?)?;
@@ -209,7 +212,7 @@ fn lay_out(path: &Path) -> Result<()> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
     let connection = connect(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     let steps = format!(
-        "PRAGMA synchronous=FULL; BEGIN EXCLUSIVE; PRAGMA application_id={APPLICATION_ID};
+        "PRAGMA page_size={PAGE_BYTES}; PRAGMA synchronous=FULL; BEGIN EXCLUSIVE; PRAGMA application_id={APPLICATION_ID};
          PRAGMA user_version={FORMAT}; {SCHEMA} COMMIT;"
     );
     connection.execute_batch(&steps).map_err(explain)?;

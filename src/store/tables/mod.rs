@@ -74,7 +74,7 @@ struct Span {
 
 /// What a database does in one write, in the order of the items.
 struct Batch {
-    items: Vec<(Item, Parsed)>,
+    items: Vec<(Item, Parsed<'static>)>,
     mode: Mode,
     now: String,
 }
@@ -144,7 +144,7 @@ fn understand(
     tables: &[Table],
     items: Vec<Item>,
     mode: Mode,
-) -> (Vec<Option<Result<Outcome>>>, Vec<(Item, Parsed)>) {
+) -> (Vec<Option<Result<Outcome>>>, Vec<(Item, Parsed<'static>)>) {
     let mut answers = Vec::with_capacity(items.len());
     let mut good = Vec::with_capacity(items.len());
     for item in items {
@@ -152,7 +152,7 @@ fn understand(
         let parsed = check_limits(&CAPS, &item)
             .and_then(|()| check_lone(&item, mode))
             .map_err(refused)
-            .and_then(|()| row::parse(tables, &item));
+            .and_then(|()| row::parse(tables, &item).map(Parsed::into_owned));
         match parsed {
             Ok(parsed) => {
                 answers.push(None);

@@ -9,7 +9,7 @@ use tokio_postgres::{GenericClient, Row};
 use super::layout::{self, Change, Found, Table, Type};
 use super::row::{Adding, Held, Place, version};
 use super::{Batch, Span};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::postgres::pool::Pool;
 use crate::postgres::{BULK_MAX, PostgresPlace, STATEMENT_MAX, Session, quoted, within};
 use crate::record::Fingerprint;
@@ -110,7 +110,12 @@ impl Database {
         now: &str,
     ) -> Result<Option<Vec<Outcome>>> {
         self.must_write()?;
-        self.pool.with(async |session| fresh::write(session, &self.sql, tables, items, now).await).await
+        let written =
+            self.pool.with(async |session| fresh::write(session, &self.sql, tables, items, now).await).await;
+        match written {
+            Err(error) if error.kind() == Kind::Conflict => Ok(None),
+            written => written,
+        }
     }
 
     fn must_write(&self) -> Result<()> {

@@ -1,11 +1,11 @@
 //! Between a row as JSON and a row as cells. What goes in comes out byte for byte: canonical JSON is written from the
 //! cells alone, so a row altered in the database gives other bytes.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use bytes::Bytes;
-use serde::Deserializer as _;
-use serde::de::{Error as _, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::Value;
 
 use super::layout::{Table, Type};
@@ -16,19 +16,19 @@ use crate::shape::rows::MISSING_SINCE;
 use crate::store::{Item, Op, Sum};
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Cell {
+pub enum Cell<'a> {
     Null,
     Integer(i64),
     Real(f64),
     Boolean(bool),
     /// Text, an instant, or canonical JSON.
-    Text(String),
+    Text(Cow<'a, str>),
 }
 
 /// The cells of a row in the order of the table's columns, and its mark.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Cells {
-    pub cells: Vec<Cell>,
+pub struct Cells<'a> {
+    pub cells: Vec<Cell<'a>>,
     pub missing_since: Option<String>,
 }
 
@@ -43,7 +43,7 @@ pub struct Place {
 #[derive(Debug, Clone)]
 pub struct Held {
     pub row_id: i64,
-    pub cells: Cells,
+    pub cells: Cells<'static>,
     pub value: Bytes,
     pub checksum: Fingerprint,
     pub version: Version,
@@ -53,10 +53,27 @@ pub struct Held {
 
 /// An item of a write, understood.
 #[derive(Debug)]
-pub struct Parsed {
+pub struct Parsed<'a> {
     pub place: Place,
     /// `None` for a delete or a check.
-    pub put: Option<(Cells, Fingerprint)>,
+    pub put: Option<(Cells<'a>, Fingerprint)>,
+}
+
+impl Parsed<'_> {
+    /// The same, beside the item it was read from.
+    pub fn into_owned(self) -> Parsed<'static> {
+        let owned = |cell| match cell {
+            Cell::Null => Cell::Null,
+            Cell::Integer(number) => Cell::Integer(number),
+            Cell::Real(number) => Cell::Real(number),
+            Cell::Boolean(truth) => Cell::Boolean(truth),
+            Cell::Text(text) => Cell::Text(Cow::Owned(text.into_owned())),
+        };
+        let put = self.put.map(|(Cells { cells, missing_since }, print)| {
+            (Cells { cells: cells.into_iter().map(owned).collect(), missing_since }, print)
+        });
+        Parsed { place: self.place, put }
+    }
 }
 
 /// The table and row a key names; `None` = no table of ours.
@@ -72,7 +89,7 @@ pub fn parts<'k>(tables: &[Table], key: &'k str) -> Option<(usize, &'k str)> {
     (!id.is_empty()).then_some((table, id))
 }
 
-pub fn parse(tables: &[Table], item: &Item) -> Result<Parsed> {
+pub fn parse<'a>(tables: &[Table], item: &'a Item) -> Result<Parsed<'a>> {
     let invalid = |message: String| Error::new(Kind::Invalid, message).while_(item.key.clone());
     let place = place(tables, &item.key)
         .ok_or_else(|| invalid("no table of this store has such a key".to_owned()))?;
@@ -101,7 +118,7 @@ pub fn parse(tables: &[Table], item: &Item) -> Result<Parsed> {
 struct Members<'t>(&'t Table);
 
 impl Members<'_> {
-    fn read(self, value: &[u8]) -> Option<Cells> {
+    fn read(self, value: &[u8]) -> Option<Cells<'_>> {
         let mut json = serde_json::Deserializer::from_slice(value);
         let cells = json.deserialize_map(self).ok()?;
         json.end().ok().map(|()| cells)
@@ -109,13 +126,13 @@ impl Members<'_> {
 }
 
 impl<'de> Visitor<'de> for Members<'_> {
-    type Value = Cells;
+    type Value = Cells<'de>;
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "a row of {}", self.0.name)
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Cells, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Cells<'de>, A::Error> {
         let Table { columns, sorted, .. } = self.0;
         let mut row = Cells { cells: vec![Cell::Null; columns.len()], missing_since: None };
         // They come in the order canonical JSON has them.
@@ -128,13 +145,13 @@ impl<'de> Visitor<'de> for Members<'_> {
             let at = order.by_ref().find(|at| columns[**at].name == name);
             let at = *at.ok_or_else(|| A::Error::custom("no such column"))?;
             row.cells[at] = match columns[at].holds {
-                Type::Text | Type::Instant => Cell::Text(members.next_value()?),
+                Type::Text | Type::Instant => Cell::Text(members.next_value_seed(Text)?),
                 Type::Integer => Cell::Integer(members.next_value()?),
                 Type::Real => Cell::Real(members.next_value()?),
                 Type::Boolean => Cell::Boolean(members.next_value()?),
                 Type::Json => {
                     let json = canonical::to_vec(&members.next_value::<Value>()?);
-                    Cell::Text(String::from_utf8(json).map_err(A::Error::custom)?)
+                    Cell::Text(String::from_utf8(json).map_err(A::Error::custom)?.into())
                 }
             };
         }
@@ -142,8 +159,35 @@ impl<'de> Visitor<'de> for Members<'_> {
     }
 }
 
+/// A text where it stands, unless it has to be unescaped.
+struct Text;
+
+impl<'de> DeserializeSeed<'de> for Text {
+    type Value = Cow<'de, str>;
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Cow<'de, str>, D::Error> {
+        json.deserialize_str(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Text {
+    type Value = Cow<'de, str>;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a text")
+    }
+
+    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Cow<'de, str>, E> {
+        Ok(Cow::Borrowed(text))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Cow<'de, str>, E> {
+        Ok(Cow::Owned(text.to_owned()))
+    }
+}
+
 /// The same for any value, with the reason where it is no row.
-fn cells(table: &Table, value: &[u8]) -> Result<Cells, String> {
+fn cells(table: &Table, value: &[u8]) -> Result<Cells<'static>, String> {
     let Ok(Value::Object(mut row)) = serde_json::from_slice(value) else {
         return Err("the value is no JSON object".into());
     };
@@ -157,9 +201,9 @@ fn cells(table: &Table, value: &[u8]) -> Result<Cells, String> {
         cells.push(match (column.holds, row.remove(&column.name)) {
             (_, None) => Cell::Null,
             (Type::Json, Some(value)) => {
-                Cell::Text(String::from_utf8_lossy(&canonical::to_vec(&value)).into_owned())
+                Cell::Text(String::from_utf8_lossy(&canonical::to_vec(&value)).into_owned().into())
             }
-            (Type::Text | Type::Instant, Some(Value::String(text))) => Cell::Text(text),
+            (Type::Text | Type::Instant, Some(Value::String(text))) => Cell::Text(text.into()),
             (Type::Boolean, Some(Value::Bool(truth))) => Cell::Boolean(truth),
             (Type::Integer, Some(Value::Number(number))) if number.is_i64() => {
                 Cell::Integer(number.as_i64().unwrap_or_default())
@@ -175,7 +219,7 @@ fn cells(table: &Table, value: &[u8]) -> Result<Cells, String> {
 }
 
 /// Canonical JSON from the cells.
-pub fn bytes(table: &Table, row: &Cells) -> Result<Vec<u8>, String> {
+pub fn bytes(table: &Table, row: &Cells<'_>) -> Result<Vec<u8>, String> {
     let mut out = Vec::with_capacity(256);
     out.push(b'{');
     let mut marked = row.missing_since.as_deref();
@@ -222,7 +266,7 @@ fn field(out: &mut Vec<u8>, name: &str) {
 }
 
 /// The natural key, as the source joins it.
-pub fn external_id(table: &Table, row: &Cells) -> String {
+pub fn external_id(table: &Table, row: &Cells<'_>) -> String {
     let mut id = String::new();
     for at in &table.key {
         if !id.is_empty() {
@@ -273,7 +317,7 @@ impl Adding {
 
 impl Held {
     /// A row that was altered behind our back has another version than the one the cache knows.
-    pub fn new(table: &Table, row_id: i64, cells: Cells, seen_ms: i64, checksum: &str) -> Self {
+    pub fn new(table: &Table, row_id: i64, cells: Cells<'static>, seen_ms: i64, checksum: &str) -> Self {
         let value = bytes(table, &cells).unwrap_or_else(std::string::String::into_bytes);
         let print = Fingerprint::of(&value);
         let known = Fingerprint::parse(checksum);

@@ -14,6 +14,8 @@ on_both!(
     a_row_that_was_there_is_taken_over_and_its_siblings_are_new,
     an_entry_without_its_row_is_no_obstacle,
     a_batch_that_breaks_off_leaves_nothing,
+    one_among_a_thousand_stands_in_nobody_elses_way,
+    one_that_is_no_row_fails_alone_wherever_it_stands,
 );
 
 fn every_kind() -> trueup::config::TableSpec {
@@ -147,4 +149,42 @@ async fn a_batch_that_breaks_off_leaves_nothing(stage: Stage) {
         assert!(matches!(outcome.unwrap(), Outcome::Applied(Some(_))));
     }
     assert_eq!(["a", "b", "sync_cache"].map(|table| stage.rows(table)), [2, 1, 3]);
+}
+
+/// Rows go in by the five hundred, and the next are on their way before those have arrived.
+async fn one_among_a_thousand_stands_in_nobody_elses_way(stage: Stage) {
+    let store = super::store::open(&stage).await;
+    let now = "'2020-01-01T00:00:00.000Z'";
+    for (round, at) in [0, 10, 499, 500, 600, 999].into_iter().enumerate() {
+        let id = |n: usize| format!("{round}-{n:03}");
+        let theirs = id(at);
+        stage.query(&format!(
+            "insert into a(id, n, created_at, updated_at) values('{theirs}', 7, {now}, {now})"
+        ));
+        let new = |n| row(&format!("a/{}", id(n)), 1).expecting(Expect::Absent);
+        for outcome in store.write((0..1_000).map(new).collect(), Mode::Each).await.unwrap() {
+            assert!(outcome.unwrap().landed(), "{theirs}");
+        }
+        let rows = (round + 1) * 1_000;
+        assert_eq!((stage.rows("a"), stage.rows("sync_cache")), (rows, rows), "{theirs}");
+        assert_eq!(stage.query("select count(*) from a where n <> 1"), "0");
+    }
+}
+
+async fn one_that_is_no_row_fails_alone_wherever_it_stands(stage: Stage) {
+    let store = open_with(&stage, vec![every_kind()]).await;
+    for (round, at) in [0, 499, 500, 999].into_iter().enumerate() {
+        let item = |n: usize| {
+            let id = format!("{round}-{n}");
+            if n == at { new(&id, "", r#""text":5"#) } else { new(&id, "", "") }
+        };
+        let outcomes = store.write((0..1_000).map(item).collect(), Mode::Each).await.unwrap();
+        for (n, outcome) in outcomes.into_iter().enumerate() {
+            match outcome {
+                Ok(outcome) => assert!(outcome.landed() && n != at, "{n}"),
+                Err(error) => assert_eq!((n, error.kind()), (at, Kind::Invalid)),
+            }
+        }
+        assert_eq!(stage.rows("every"), (round + 1) * 999);
+    }
 }

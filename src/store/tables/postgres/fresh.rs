@@ -2,10 +2,12 @@
 //! entries are the proof that nothing was there. If one of them objects, nothing of the batch stays, and it is written
 //! the careful way, row by row against what is there.
 
+use std::collections::VecDeque;
+use std::pin::Pin;
+
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::SinkExt;
-use tokio_postgres::error::SqlState;
-use tokio_postgres::{SimpleQueryMessage, Statement};
+use tokio_postgres::{CopyInSink, SimpleQueryMessage, Statement};
 
 use super::super::CAPS;
 use super::super::layout::{Column, Table, Type};
@@ -23,13 +25,12 @@ const HEAD: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 const TAIL: [u8; 2] = (-1i16).to_be_bytes();
 /// Rows of one COPY. PostgreSQL holds a binary one's rows back until it has a thousand, each in a slot of its own, and
 /// the time it takes to let go of them grows with the square of their number.
-const COPY_ROWS: usize = 250;
-/// Rows encoded while PostgreSQL works on those before them.
-const PIECE_ROWS: usize = 125;
+const COPY_ROWS: usize = 500;
 /// Milliseconds from 1970 to 2000, where PostgreSQL counts from.
 const EPOCH_MS: i64 = 946_684_800_000;
 
-/// `None` = something was there, or is no row: nothing was written, and the careful way will tell.
+/// `None` = not all of it is new rows: nothing was written, and the careful way will tell. So does a conflict, after which
+/// the session is of no use any more.
 pub(super) async fn write(
     session: &mut Session,
     sql: &[Sql],
@@ -41,32 +42,83 @@ pub(super) async fn write(
     let now = now_ms(now);
     let parts: Vec<_> =
         sql.iter().zip(tables).zip(&by_table).filter(|(_, places)| !places.is_empty()).collect();
-    let (reserved, into_cache, into_tables) = begun(session, &parts).await?;
     let outcomes = items.iter().map(|_| None).collect();
-    let mut fresh = Fresh { tables, items, now, cache: Vec::new(), outcomes, odd: false };
+    let mut fresh = Fresh { tables, items, now, cache: VecDeque::new(), outcomes };
+    let first = async {
+        let_others_go().await;
+        parts.first().map(|((_, table), places)| fresh.read(table, &places[..places.len().min(COPY_ROWS)]))
+    };
+    let (begun, mut first) = tokio::join!(begun(session, &parts), first);
+    let (reserved, into_cache, into_tables) = begun?;
+    let mut pieces = Vec::new();
     for ((((_, table), places), ids), into) in parts.into_iter().zip(&reserved).zip(&into_tables) {
-        for (places, ids) in places.chunks(COPY_ROWS).zip(ids.chunks(COPY_ROWS)) {
-            let mut lines = BytesMut::with_capacity(PIECE_ROWS * 320);
-            fresh.cache.push(BytesMut::with_capacity(places.len() * 160));
-            let pieces = places.chunks(PIECE_ROWS).zip(ids.chunks(PIECE_ROWS));
-            let pieces = pieces.map_while(|(places, ids)| fresh.piece(table, &mut lines, places, ids));
-            if !copied(session, into, pieces).await? || fresh.odd {
-                return undone(session).await;
+        let each = places.chunks(COPY_ROWS).zip(ids.chunks(COPY_ROWS));
+        pieces.extend(each.map(|(places, ids)| (into, table, places, ids)));
+    }
+    let mut pieces = pieces.into_iter();
+    // All rows, then all cache entries.
+    let next = || match pieces.next() {
+        Some((into, table, places, ids)) => {
+            let rows = first.take().unwrap_or_else(|| fresh.read(table, places))?;
+            Ok(Some((into, fresh.encode(table, places, ids, &rows))))
+        }
+        None => Ok(fresh.cache.pop_front().map(|lines| (&into_cache, lines))),
+    };
+    if !copied(session, next).await? {
+        return Ok(None);
+    }
+    let outcomes = fresh.outcomes.into_iter().collect::<Option<_>>();
+    outcomes.map(Some).ok_or_else(|| Error::bug("a row was left out"))
+}
+
+/// Whoever carries to PostgreSQL what was just said waits for this very thread: what takes long must not come first.
+async fn let_others_go() {
+    tokio::task::yield_now().await;
+}
+
+/// An item turned out to be something else than a new row.
+struct Odd;
+
+/// Carry out one COPY after the other, and commit. While PostgreSQL works on one, the next is encoded, and asked for before
+/// the first is said to be done. `false` = something odd was among them, and nothing stays.
+async fn copied<'a>(
+    session: &Session,
+    mut next: impl FnMut() -> Result<Option<(&'a Statement, Bytes)>, Odd>,
+) -> Result<bool> {
+    let Ok(Some((into, mut lines))) = next() else { return undone(session).await };
+    let mut sink = Box::pin(within(BULK_MAX, session.copy_in(into)).await?);
+    loop {
+        within(BULK_MAX, sink.send(lines)).await?;
+        // First of all that these are all: until then PostgreSQL does not begin with most of its work.
+        let done = within(BULK_MAX, sink.as_mut().finish());
+        let following = async {
+            let_others_go().await;
+            match next() {
+                // A COPY that is asked for after one that failed leaves the session in disorder: it goes with the error.
+                Ok(Some((into, lines))) => {
+                    let opened = within(BULK_MAX, session.copy_in(into)).await;
+                    opened.map(|sink| Next::Copy(Box::pin(sink), lines))
+                }
+                // After a failure a COMMIT is none.
+                Ok(None) => within(BULK_MAX, session.batch_execute("COMMIT")).await.map(|()| Next::Committed),
+                Err(Odd) => Ok(Next::Odd),
             }
+        };
+        let (done, following) = tokio::join!(done, following);
+        done?;
+        match following? {
+            Next::Copy(opened, rows) => (sink, lines) = (opened, rows),
+            Next::Committed => return Ok(true),
+            Next::Odd => return undone(session).await,
         }
     }
-    for lines in fresh.cache {
-        if !copied(session, &into_cache, [lines.freeze()].into_iter()).await? {
-            return undone(session).await;
-        }
-    }
-    within(BULK_MAX, session.batch_execute("COMMIT")).await?;
-    fresh
-        .outcomes
-        .into_iter()
-        .collect::<Option<_>>()
-        .map(Some)
-        .ok_or_else(|| Error::bug("a row was left out"))
+}
+
+/// What comes after a COPY.
+enum Next {
+    Copy(Pin<Box<CopyInSink<Bytes>>>, Bytes),
+    Committed,
+    Odd,
 }
 
 /// A table with its statements, and where its rows are in the batch.
@@ -90,9 +142,9 @@ async fn begun(session: &Session, parts: &[Part<'_>]) -> Result<(Vec<Vec<i64>>, 
     Ok((reserved(&answers)?, into_cache, into_tables))
 }
 
-async fn undone<T>(session: &Session) -> Result<Option<T>> {
+async fn undone(session: &Session) -> Result<bool> {
     within(STATEMENT_MAX, session.batch_execute("ROLLBACK")).await?;
-    Ok(None)
+    Ok(false)
 }
 
 /// Where each table's rows are in the batch, if all of it is rows that are said to be new.
@@ -117,30 +169,35 @@ struct Fresh<'a> {
     items: &'a [Item],
     now: i64,
     /// Cache entries of what went before, as they go into one COPY each.
-    cache: Vec<BytesMut>,
+    cache: VecDeque<Bytes>,
     outcomes: Vec<Option<Outcome>>,
-    /// An item turned out to be something else than a new row.
-    odd: bool,
 }
 
-impl Fresh<'_> {
-    /// Read and encode some rows; PostgreSQL works on those before them meanwhile.
-    fn piece(&mut self, table: &Table, lines: &mut BytesMut, places: &[usize], ids: &[i64]) -> Option<Bytes> {
-        for (at, row_id) in places.iter().zip(ids) {
-            let Some((place, cells, print)) = self.understood(table, &self.items[*at]) else {
-                self.odd = true;
-                return None;
-            };
-            let print = print.to_string();
-            put_row(lines, table, &cells, *row_id, self.now);
-            let cache = self.cache.last_mut()?;
-            put_entry(cache, table, (&place.external_id, &print), *row_id, self.now);
-            self.outcomes[*at] = Some(Outcome::Applied(Some(version(*row_id, self.now, &print))));
-        }
-        Some(lines.split().freeze())
+/// A row where it is in its item: its key taken apart, its cells, and its hash.
+type Understood<'a> = (Place, Cells<'a>, Fingerprint);
+
+impl<'a> Fresh<'a> {
+    fn read(&self, table: &Table, places: &[usize]) -> Result<Vec<Understood<'a>>, Odd> {
+        let items = self.items;
+        places.iter().map(|at| self.understood(table, &items[*at]).ok_or(Odd)).collect()
     }
 
-    fn understood(&self, table: &Table, item: &Item) -> Option<(Place, Cells, Fingerprint)> {
+    /// Rows as one COPY; their cache entries, as another, come later.
+    fn encode(&mut self, table: &Table, places: &[usize], ids: &[i64], rows: &[Understood<'_>]) -> Bytes {
+        let (mut lines, mut cache) = (begin(places.len() * 320), begin(places.len() * 160));
+        for ((at, row_id), (place, cells, print)) in places.iter().zip(ids).zip(rows) {
+            put_row(&mut lines, table, cells, *row_id, self.now);
+            let version = print.with_hex(|print| {
+                put_entry(&mut cache, table, (&place.external_id, print), *row_id, self.now);
+                version(*row_id, self.now, print)
+            });
+            self.outcomes[*at] = Some(Outcome::Applied(Some(version)));
+        }
+        self.cache.push_back(ended(cache));
+        ended(lines)
+    }
+
+    fn understood<'i>(&self, table: &Table, item: &'i Item) -> Option<Understood<'i>> {
         check_limits(&CAPS, item).ok()?;
         let Parsed { place, put } = row::parse(self.tables, item).ok()?;
         let (cells, print) =
@@ -150,7 +207,7 @@ impl Fresh<'_> {
 }
 
 /// PostgreSQL's texts hold none.
-fn has_nuls(table: &Table, cells: &Cells) -> bool {
+fn has_nuls(table: &Table, cells: &Cells<'_>) -> bool {
     table.columns.iter().zip(&cells.cells).any(|(column, cell)| match (column.holds, cell) {
         (Type::Json, Cell::Text(text)) => has_nul(text.as_bytes()),
         (_, Cell::Text(text)) => text.as_bytes().contains(&0),
@@ -159,13 +216,13 @@ fn has_nuls(table: &Table, cells: &Cells) -> bool {
 }
 
 /// Every instant is in the one form we write: in another it would be taken for a row that somebody altered.
-fn tells_instants(table: &Table, cells: &Cells) -> bool {
+fn tells_instants(table: &Table, cells: &Cells<'_>) -> bool {
     let instants =
         table.columns.iter().zip(&cells.cells).filter_map(|(column, cell)| match (column.holds, cell) {
-            (Type::Instant, Cell::Text(text)) => Some(text),
+            (Type::Instant, Cell::Text(text)) => Some(text.as_ref()),
             _ => None,
         });
-    instants.chain(&cells.missing_since).all(|text| read_rfc3339_ms(text).is_some())
+    instants.chain(cells.missing_since.as_deref()).all(|text| read_rfc3339_ms(text).is_some())
 }
 
 /// Row ids, a list for each table: `{1,2,3}`.
@@ -179,36 +236,18 @@ fn reserved(answers: &[SimpleQueryMessage]) -> Result<Vec<Vec<i64>>> {
     lists.map_err(|error| Error::bug("row ids that are no numbers").caused_by(error))
 }
 
-fn whole(pieces: impl Iterator<Item = Bytes>) -> impl Iterator<Item = Bytes> {
-    [Bytes::from_static(HEAD)].into_iter().chain(pieces).chain([Bytes::from_static(&TAIL)])
+fn begin(bytes: usize) -> BytesMut {
+    let mut lines = BytesMut::with_capacity(HEAD.len() + bytes);
+    lines.extend_from_slice(HEAD);
+    lines
 }
 
-/// `false` = a key is taken.
-async fn copied(session: &Session, into: &Statement, pieces: impl Iterator<Item = Bytes>) -> Result<bool> {
-    within(BULK_MAX, async {
-        let sink = session.copy_in::<_, Bytes>(into).await?;
-        let mut sink = std::pin::pin!(sink);
-        let mut sent = Ok(());
-        for piece in whole(pieces) {
-            sent = sink.send(piece).await;
-            if sent.is_err() {
-                break;
-            }
-        }
-        let sent = match sent {
-            Ok(()) => sink.finish().await.map(drop),
-            Err(error) => Err(error),
-        };
-        match sent {
-            Ok(()) => Ok(true),
-            Err(error) if error.code() == Some(&SqlState::UNIQUE_VIOLATION) => Ok(false),
-            Err(error) => Err(error),
-        }
-    })
-    .await
+fn ended(mut lines: BytesMut) -> Bytes {
+    lines.extend_from_slice(&TAIL);
+    lines.freeze()
 }
 
-fn put_row(out: &mut BytesMut, table: &Table, row: &Cells, row_id: i64, now: i64) {
+fn put_row(out: &mut BytesMut, table: &Table, row: &Cells<'_>, row_id: i64, now: i64) {
     put_count(out, 4 + table.columns.len());
     put_i64(out, row_id);
     put_instant(out, Some(now));
@@ -229,7 +268,7 @@ fn put_entry(out: &mut BytesMut, table: &Table, (id, print): (&str, &str), row_i
     put_instant(out, Some(now));
 }
 
-fn put_cell(out: &mut BytesMut, column: &Column, cell: &Cell) {
+fn put_cell(out: &mut BytesMut, column: &Column, cell: &Cell<'_>) {
     match (column.holds, cell) {
         (_, Cell::Null) => out.put_i32(-1),
         (Type::Instant, Cell::Text(text)) => put_instant(out, read_rfc3339_ms(text)),

@@ -17,7 +17,7 @@ use crate::store::{Mode, Op, Outcome, judge, untouched};
 /// A put that is to be done: its place in the batch, and the row it changes if there is one.
 struct Put<'a> {
     at: usize,
-    cells: &'a Cells,
+    cells: &'a Cells<'static>,
     print: Fingerprint,
     row_id: Option<i64>,
     /// The row already has these cells; only its cache entry is to be written.
@@ -251,19 +251,19 @@ pub(super) fn now_ms(now: &str) -> i64 {
     now.parse::<jiff::Timestamp>().map_or(0, jiff::Timestamp::as_millisecond)
 }
 
-fn json(cell: &Cell, holds: Type) -> Value {
+fn json(cell: &Cell<'_>, holds: Type) -> Value {
     match cell {
         Cell::Null => Value::Null,
         Cell::Integer(number) => Value::from(*number),
         Cell::Real(number) => Value::from(*number),
         Cell::Boolean(truth) => Value::from(*truth),
         Cell::Text(text) if holds == Type::Json => serde_json::from_str(text).unwrap_or_default(),
-        Cell::Text(text) => Value::from(text.as_str()),
+        Cell::Text(text) => Value::from(text.as_ref()),
     }
 }
 
 /// A cell in COPY's text form.
-fn copied(out: &mut BytesMut, cell: &Cell) {
+fn copied(out: &mut BytesMut, cell: &Cell<'_>) {
     match cell {
         Cell::Null => out.extend_from_slice(b"\\N"),
         Cell::Integer(number) => out.extend_from_slice(number.to_string().as_bytes()),

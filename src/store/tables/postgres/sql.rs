@@ -160,14 +160,14 @@ impl Sql {
     }
 
     /// The cells of a row whose selection begins at column `from`.
-    pub fn cells(&self, table: &Table, row: &Row, from: usize) -> Cells {
+    pub fn cells(&self, table: &Table, row: &Row, from: usize) -> Cells<'static> {
         let mut cells = Vec::with_capacity(table.columns.len());
         for (column, place) in table.columns.iter().zip(&self.places) {
             let cell = place.and_then(|place| {
                 let at = from + place;
                 match column.holds {
                     Type::Text | Type::Instant | Type::Json => {
-                        row.get::<_, Option<String>>(at).map(Cell::Text)
+                        row.get::<_, Option<String>>(at).map(|text| Cell::Text(text.into()))
                     }
                     Type::Integer => row.get::<_, Option<i64>>(at).map(Cell::Integer),
                     Type::Real => row.get::<_, Option<f64>>(at).map(Cell::Real),

@@ -92,7 +92,7 @@ impl Pen<'_> {
     fn put(
         &self,
         place: &Place,
-        cells: &Cells,
+        cells: &Cells<'_>,
         print: &Fingerprint,
         held: Option<Held>,
     ) -> rusqlite::Result<crate::record::Version> {
@@ -122,7 +122,7 @@ impl Pen<'_> {
     }
 
     /// A row that is there without a cache entry.
-    fn natural(&self, table: usize, cells: &Cells) -> rusqlite::Result<Option<(i64, Cells)>> {
+    fn natural(&self, table: usize, cells: &Cells<'_>) -> rusqlite::Result<Option<(i64, Cells<'static>)>> {
         let (sql, table) = (&self.sql[table], &self.tables[table]);
         let mut statement = self.transaction.prepare_cached(&sql.natural)?;
         let key: Vec<_> = table.key.iter().map(|at| cells.cells[*at].clone()).collect();

@@ -106,7 +106,7 @@ impl Sql {
     }
 
     /// The cells of a row whose selection begins at column `from`.
-    pub fn cells(&self, table: &Table, row: &Row<'_>, from: usize) -> rusqlite::Result<Cells> {
+    pub fn cells(&self, table: &Table, row: &Row<'_>, from: usize) -> rusqlite::Result<Cells<'static>> {
         let mut cells = Vec::with_capacity(table.columns.len());
         for (column, place) in table.columns.iter().zip(&self.places) {
             let Some(place) = place else {
@@ -121,7 +121,7 @@ impl Sql {
                 (_, ValueRef::Integer(number)) => Cell::Integer(number),
                 (_, ValueRef::Real(number)) => Cell::Real(number),
                 (_, ValueRef::Text(text) | ValueRef::Blob(text)) => {
-                    Cell::Text(String::from_utf8_lossy(text).into_owned())
+                    Cell::Text(String::from_utf8_lossy(text).into_owned().into())
                 }
             });
         }
@@ -140,11 +140,11 @@ pub(super) fn sum(sql: &[Sql]) -> String {
 }
 
 /// Bind cells from parameter `from` on.
-pub(super) fn bind(statement: &mut Statement<'_>, from: usize, cells: &[Cell]) -> rusqlite::Result<()> {
+pub(super) fn bind(statement: &mut Statement<'_>, from: usize, cells: &[Cell<'_>]) -> rusqlite::Result<()> {
     cells.iter().enumerate().try_for_each(|(at, cell)| statement.raw_bind_parameter(from + at, cell))
 }
 
-impl ToSql for Cell {
+impl ToSql for Cell<'_> {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         Ok(ToSqlOutput::Borrowed(match self {
             Cell::Null => ValueRef::Null,
