@@ -28,8 +28,12 @@ const PLAIN: usize = 3_000;
 /// Whether it is over is asked this often: more would take from what is measured.
 const LOOK: Duration = Duration::from_millis(10);
 const WRITES_PER_SECOND: u64 = 200;
-const LATENCY_WRITES: usize = 2_000;
+const LATENCY_WRITES: usize = 4_000;
+/// A second's worth.
 const TURN: usize = 200;
+/// What the replica mirrors, and what the plain way does.
+const PREFIX: &str = "/bench/";
+const PLAIN_PREFIX: &str = "/plain/";
 
 /// Each side is measured this often, in turns; the best of each counts.
 const ROUNDS: usize = 3;
@@ -305,7 +309,8 @@ fn latency(bench: &mut Bench) -> Outcome<()> {
     Ok(())
 }
 
-/// Values are the microsecond they were due at; a row's `ts` is when it was seen.
+/// Values are the microsecond they were due at; a row's `ts` is when it was seen. In turns of a second each: a disk has
+/// better and worse moments, and both ways should see the same ones.
 async fn latencies(disk: Disk) -> [(f64, f64); 2] {
     let rig = Rig::new(disk).await;
     let seen = |table: &str| {
@@ -318,23 +323,26 @@ async fn latencies(disk: Disk) -> [(f64, f64); 2] {
     };
     let arrivals = watch_arrivals(&rig).await;
     let plain = insert_arrivals(&rig).await;
-    let put_one = async |at, due| drop(rig.client.put(put(format!("/bench/in/{at}"), due)).await.unwrap());
-    pace(&rig, LATENCY_WRITES, put_one).await;
-    rig.until("SELECT count(*) FROM plain", i64::try_from(LATENCY_WRITES).unwrap()).await;
-    plain.abort();
-    let bare = p99(read("plain").await);
     let running = rig.start();
     rig.until("SELECT applied_revision FROM etcd_sync_state", 1).await;
-    rig.sql.batch_execute("DELETE FROM etcd").await.unwrap();
-    pace(&rig, LATENCY_WRITES, put_one).await;
-    rig.until("SELECT count(*) FROM etcd", i64::try_from(LATENCY_WRITES).unwrap()).await;
-    let ours = p99(read("etcd").await);
+    for turn in 0..LATENCY_WRITES / TURN {
+        for prefix in [PLAIN_PREFIX, PREFIX] {
+            let put_one = async |at, due| {
+                rig.client.put(put(format!("{prefix}in/{turn}/{at}"), due)).await.unwrap();
+            };
+            pace(&rig, TURN, put_one).await;
+        }
+    }
+    let all = i64::try_from(LATENCY_WRITES).unwrap();
+    rig.until("SELECT count(*) FROM plain", all).await;
+    rig.until("SELECT count(*) FROM etcd", all).await;
+    plain.abort();
+    let inward = (p99(read("plain").await), p99(read("etcd").await));
     let outward = latency_to_etcd(&rig, &arrivals).await;
     end(Some(running)).await;
-    [(bare, ours), outward]
+    [inward, outward]
 }
 
-/// In turns of a second each: a disk has better and worse moments, and both ways should see the same ones.
 async fn latency_to_etcd(rig: &Rig, arrivals: &Arrivals) -> (f64, f64) {
     for turn in 0..LATENCY_WRITES / TURN {
         pace(rig, TURN, async |at, due| {
@@ -359,19 +367,16 @@ async fn latency_to_etcd(rig: &Rig, arrivals: &Arrivals) -> (f64, f64) {
 
 type Arrivals = std::sync::Arc<std::sync::Mutex<Vec<(String, f64)>>>;
 
-async fn open_watch(rig: &Rig) -> trueup::etcd::WatchStream {
-    let create = WatchCreateRequest {
-        key: "/bench/".into(),
-        range_end: range_end(b"/bench/"),
-        ..WatchCreateRequest::default()
-    };
+async fn open_watch(rig: &Rig, prefix: &'static str) -> trueup::etcd::WatchStream {
+    let range_end = range_end(prefix.as_bytes());
+    let create = WatchCreateRequest { key: prefix.into(), range_end, ..WatchCreateRequest::default() };
     let request = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
     rig.client.watch(request).await.unwrap()
 }
 
 /// When each key was seen by a watch, in microseconds after it was written.
 async fn watch_arrivals(rig: &Rig) -> Arrivals {
-    let mut stream = open_watch(rig).await;
+    let mut stream = open_watch(rig, PREFIX).await;
     let arrivals = Arrivals::default();
     let (seen, clock) = (arrivals.clone(), rig.clock.clone());
     tokio::spawn(async move {
@@ -389,7 +394,7 @@ async fn watch_arrivals(rig: &Rig) -> Arrivals {
 
 /// The plain alternative: a watch, and an INSERT for each event.
 async fn insert_arrivals(rig: &Rig) -> tokio::task::JoinHandle<()> {
-    let mut stream = open_watch(rig).await;
+    let mut stream = open_watch(rig, PLAIN_PREFIX).await;
     let sql = Session::open(&rig.spec.postgres, None).await.unwrap();
     tokio::spawn(async move {
         let insert =

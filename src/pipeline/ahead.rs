@@ -9,7 +9,7 @@ use futures::FutureExt as _;
 use futures::future::{BoxFuture, MaybeDone, maybe_done};
 
 use super::prepare::{Prepare, Ready};
-use super::steps::Reader;
+use super::steps::Feed;
 use crate::error::{Error, Result};
 
 /// Bodies that the listing brought along are written in batches of about this size, whatever their number.
@@ -19,7 +19,7 @@ type Fetched<P> = (VecDeque<<P as Prepare>::Draft>, Vec<<P as Prepare>::Step>);
 
 pub struct Ahead<'a, P: Prepare> {
     preparer: &'a P,
-    steps: Reader<'a, P::Step>,
+    steps: Feed<'a, P::Step>,
     belongs: &'a (dyn Fn(&P::Step) -> bool + Sync),
     /// Steps per batch.
     size: usize,
@@ -33,7 +33,7 @@ pub struct Ahead<'a, P: Prepare> {
 impl<'a, P: Prepare> Ahead<'a, P> {
     pub fn of(
         preparer: &'a P,
-        steps: Reader<'a, P::Step>,
+        steps: Feed<'a, P::Step>,
         belongs: &'a (dyn Fn(&P::Step) -> bool + Sync),
         size: usize,
     ) -> Self {
@@ -77,7 +77,7 @@ impl<'a, P: Prepare> Ahead<'a, P> {
 
     /// Ask for what the steps after those need. Nobody waits for it here.
     async fn send_for(&mut self) -> Result<()> {
-        let steps = self.take()?;
+        let steps = self.take().await?;
         if steps.is_empty() {
             return Ok(());
         }
@@ -91,11 +91,11 @@ impl<'a, P: Prepare> Ahead<'a, P> {
         Ok(())
     }
 
-    fn take(&mut self) -> Result<Vec<P::Step>> {
+    async fn take(&mut self) -> Result<Vec<P::Step>> {
         let mut taken = std::mem::take(&mut self.left);
         let mut bytes = taken.iter().map(P::bytes).sum::<usize>();
         while taken.len() < self.size && bytes < BATCH_BYTES_MAX {
-            let Some(step) = self.steps.next().transpose()? else { break };
+            let Some(step) = self.steps.next().await.transpose()? else { break };
             if (self.belongs)(&step) {
                 bytes += P::bytes(&step);
                 taken.push(step);

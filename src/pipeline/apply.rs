@@ -8,13 +8,14 @@ use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::future::{MaybeDone, maybe_done};
+use tokio::sync::mpsc;
 
 use super::ahead::Ahead;
 use super::decide::count_held;
 use super::failing::Failure;
 use super::prepare::{Prepare, Ready, Settled, Write};
 use super::settle::{self, Arrived};
-use super::steps::Steps;
+use super::steps::{Feed, Steps};
 use super::write::{Batch, Writing, Written, half_moved};
 use super::{Ask, Pipeline};
 use crate::error::{Error, Fault, Kind, Result};
@@ -74,11 +75,23 @@ impl<'a, P: Prepare> Applier<'a, P> {
             deletes.fetch_or(delete, Ordering::Relaxed);
             !delete
         };
-        self.phase(&mut Ahead::of(self.preparer, steps.read()?, &is_put, self.size)).await?;
+        let puts = Feed::Planned(steps.read()?);
+        self.phase(&mut Ahead::of(self.preparer, puts, &is_put, self.size)).await?;
         if !deletes.load(Ordering::Relaxed) {
             return Ok(());
         }
-        self.phase(&mut Ahead::of(self.preparer, steps.read()?, &P::is_delete, self.size)).await
+        let deletes = Feed::Planned(steps.read()?);
+        self.phase(&mut Ahead::of(self.preparer, deletes, &P::is_delete, self.size)).await
+    }
+
+    /// Something was written, or might have been.
+    pub fn has_begun(&self) -> bool {
+        self.next_number > 0
+    }
+
+    /// Puts that are written while others are still being found.
+    pub async fn found(&mut self, puts: mpsc::Receiver<Vec<P::Step>>) -> Result<()> {
+        self.phase(&mut Ahead::of(self.preparer, Feed::found(puts), &|_| true, self.size)).await
     }
 
     /// Four things at once: the store writes batch *k*; the state settles *k−1* and intends *k+1*, which then waits for

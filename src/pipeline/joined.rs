@@ -28,6 +28,11 @@ impl Joined {
         })
     }
 
+    /// With a store that holds nothing, as far as it can tell.
+    pub fn with_nothing(line: &Pipeline) -> Self {
+        if line.store.caps().cheap_list { Joined::AsKnown } else { Joined::No }
+    }
+
     /// What the store's listing says about an identity's key, and the keys it passed on the way, which are strangers.
     pub async fn at(&mut self, identity: &str, known: Option<&Peek<'_>>) -> Result<(Seen, Vec<String>)> {
         let mut passed = Vec::new();

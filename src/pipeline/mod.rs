@@ -15,7 +15,7 @@ use crate::state::footing::Footing;
 use crate::state::held::HeldItem;
 use crate::state::lock::{Lock, Locks};
 use crate::state::{Report, State, item, keys, retention};
-use crate::store::{Expect, SharedStore};
+use crate::store::{Expect, SharedStore, Sum};
 
 mod ahead;
 mod apply;
@@ -28,6 +28,7 @@ mod draft;
 mod expire;
 pub mod failing;
 mod finish;
+mod first;
 mod follow;
 mod footing;
 mod guard;
@@ -256,14 +257,56 @@ impl Pipeline {
     ) -> Result<Turn> {
         let past = past::past(self, ask, informed).await?;
         let cursors = if informed.afresh { Cursors::new() } else { self.cursors().await? };
+        let run = report.id.clone();
+        let preparer = prepare::Preparer::of(self, &run, &past);
+        let mut applier = apply::Applier::new(self, ask, &preparer, report);
 
-        ask.progress.step(&self.name, "reading", None);
-        let reading = read::read(self, ask, &cursors, &past, footing.as_ref(), report).await;
+        let reading = if first::is_first(self, ask, &past, &cursors).await? {
+            ask.progress.step(&self.name, "reading and writing", None);
+            first::read(&mut applier).await
+        } else {
+            ask.progress.step(&self.name, "reading", None);
+            read::read(self, ask, &cursors, &past, footing.as_ref(), applier.report).await
+        };
+        applier.report.requests = self.source.requests();
+        let planned = match reading {
+            Ok(reading) if reading.met_older && !informed.afresh => return Ok(Turn::MetOlderRows),
+            Ok(reading) => self.plan(ask, &past, &cursors, reading, applier.report).await,
+            Err(error) => Err(error),
+        };
+        let (mut plan, known, planned) = match planned {
+            Ok((plan, known)) => (plan, known, Ok(())),
+            // What a first pass has written is finished like everything else.
+            Err(error) if applier.has_begun() => (decide::Plan::default(), None, Err(error)),
+            Err(error) => return Err(error),
+        };
+        let outcome = match planned {
+            Ok(()) => {
+                let items = plan.adds + plan.updates + plan.deletes;
+                ask.progress.step(&self.name, "writing", Some(items));
+                applier.all(&mut plan.steps).await
+            }
+            Err(error) => Err(error),
+        };
+        let apply::Applier { applied, report, .. } = applier;
+        let left = footing::left(self, ask, known, &applied, report);
         report.requests = self.source.requests();
-        let reading = reading?;
-        if reading.met_older && !informed.afresh {
-            return Ok(Turn::MetOlderRows);
+        if let Err(error) = &outcome {
+            report.cause.get_or_insert(error.kind());
         }
+        finish::finish(self, ask, &past, plan, applied, report).await?;
+        outcome.map(|()| Turn::Done(left))
+    }
+
+    /// What is to be done about what was read, and what the baseline sums up to.
+    async fn plan(
+        &self,
+        ask: &Ask,
+        past: &past::Past,
+        cursors: &Cursors,
+        reading: read::Reading,
+        report: &mut Report,
+    ) -> Result<(decide::Plan, Option<Sum>)> {
         report.head = reading.scopes.head().or_else(|| cursors.get("").cloned());
         report.listed = reading.scopes.all_complete().then_some(report.counts.scanned);
         // What was seen before a scope broke is good; only deletions need the proof.
@@ -272,27 +315,14 @@ impl Pipeline {
             return Err(finish::nothing_could_be_read(&reading.scopes));
         }
         let known = reading.sum;
-        let mut plan = decide::decide(self, ask, &past, reading, report).await?;
+        let mut plan = decide::decide(self, ask, past, reading, report).await?;
         if let Some(sealed) = &ask.sealed {
             sealed.compare(&self.sealed_steps(&mut plan.steps).await?)?;
         }
         if ask.stop.is_set() {
             return Err(Error::new(Kind::Canceled, "stopped by request"));
         }
-
-        ask.progress.step(&self.name, "writing", Some(plan.adds + plan.updates + plan.deletes));
-        let run = report.id.clone();
-        let preparer = prepare::Preparer::of(self, &run, &past);
-        let mut applier = apply::Applier::new(self, ask, &preparer, report);
-        let outcome = applier.all(&mut plan.steps).await;
-        let applied = applier.applied;
-        let left = footing::left(self, ask, known, &applied, report);
-        report.requests = self.source.requests();
-        if let Err(error) = &outcome {
-            report.cause.get_or_insert(error.kind());
-        }
-        finish::finish(self, ask, &past, plan, applied, report).await?;
-        outcome.map(|()| Turn::Done(left))
+        Ok((plan, known))
     }
 
     /// Whether documents are kept until they are exported.

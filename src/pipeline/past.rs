@@ -13,6 +13,7 @@ use crate::state::journal::Change;
 use crate::state::keys;
 
 /// What people said earlier, and what the last pass held.
+#[derive(Default)]
 pub struct Past {
     pub decisions: HashMap<String, Decision>,
     /// What an `approve` in progress has released.

@@ -3,6 +3,8 @@
 
 use std::collections::HashSet;
 
+use tokio::sync::mpsc;
+
 use super::detect::{self, Finding, Known};
 use super::footing::{self, Ground};
 use super::joined::Joined;
@@ -16,9 +18,9 @@ use super::since;
 use super::steps::Steps;
 use super::stock::Strangers;
 use super::{Ask, Pipeline};
-use crate::error::{Error, Fault, Result};
+use crate::error::{Error, Fault, Kind, Result};
 use crate::record::Fingerprint;
-use crate::source::{self, Cursors};
+use crate::source::{self, Cursors, Events};
 use crate::state::footing::Footing;
 use crate::state::held::Verdict;
 use crate::state::journal::Change;
@@ -100,26 +102,52 @@ async fn read_once(
     ground: Option<Ground>,
     report: &mut Report,
 ) -> Result<Reading> {
-    let (mut sink, events) = source::channel_until(ask.stop.flag());
-    let listing = async {
-        let listed = match line.source.list(cursors, &mut sink).await {
-            Ok(()) if ask.stop.is_set() => {
-                Err(Error::new(crate::error::Kind::Canceled, "stopped by request"))
-            }
-            listed => listed,
-        };
-        let flushed = if listed.is_ok() { sink.flush().await } else { Ok(()) };
-        drop(sink);
-        listed.and(flushed)
-    };
-    let merging = async {
+    let merging = async |events| {
         let sightings = Sightings::of(events, line.shape.clone(), line.source.sorted());
         let mut merge = Merge::start(line, ask, past, report).await?;
         merge.ground = ground;
         merge.all(sightings).await?;
         Ok(merge.found)
     };
-    let (listed, merged): (Result<()>, Result<Reading>) = tokio::join!(listing, merging);
+    beside_listing(line, ask, cursors, merging).await
+}
+
+/// Where nothing is known and nothing is there: what is new is handed on as it comes, in whatever order that is.
+pub async fn read_onward(
+    line: &Pipeline,
+    ask: &Ask,
+    onward: mpsc::Sender<Vec<Box<Step>>>,
+    report: &mut Report,
+) -> Result<Reading> {
+    let past = Past::default();
+    let merging = async |events| {
+        let sightings = Sightings::Live(events, line.shape.clone());
+        let mut merge = Merge::of(line, ask, &past, Joined::with_nothing(line), report);
+        merge.onward = Some(Onward { steps: Vec::new(), to: onward });
+        merge.all(sightings).await?;
+        Ok(merge.found)
+    };
+    beside_listing(line, ask, &Cursors::new(), merging).await
+}
+
+/// List the source, and make something of its events meanwhile.
+async fn beside_listing(
+    line: &Pipeline,
+    ask: &Ask,
+    cursors: &Cursors,
+    merging: impl AsyncFnOnce(Events) -> Result<Reading>,
+) -> Result<Reading> {
+    let (mut sink, events) = source::channel_until(ask.stop.flag());
+    let listing = async {
+        let listed = match line.source.list(cursors, &mut sink).await {
+            Ok(()) if ask.stop.is_set() => Err(Error::new(Kind::Canceled, "stopped by request")),
+            listed => listed,
+        };
+        let flushed = if listed.is_ok() { sink.flush().await } else { Ok(()) };
+        drop(sink);
+        listed.and(flushed)
+    };
+    let (listed, merged): (Result<()>, Result<Reading>) = tokio::join!(listing, merging(events));
     match (listed, merged) {
         // A merge that stopped makes the listing stop too: its own reason comes first.
         (_, Err(error)) | (Err(error), Ok(_)) => Err(error),
@@ -140,6 +168,25 @@ pub(super) struct Merge<'a> {
     last: Option<(String, String)>,
     /// What the last run left, until something is sighted.
     ground: Option<Ground>,
+    /// Where what is new goes at once.
+    onward: Option<Onward>,
+}
+
+/// Steps that are handed on while others are still being found.
+struct Onward {
+    #[allow(clippy::vec_box)] // they are handed on in their boxes
+    steps: Vec<Box<Step>>,
+    to: mpsc::Sender<Vec<Box<Step>>>,
+}
+
+impl Onward {
+    async fn hand_on(&mut self) -> Result<()> {
+        if self.steps.is_empty() {
+            return Ok(());
+        }
+        let steps = std::mem::take(&mut self.steps);
+        self.to.send(steps).await.map_err(|_| Error::new(Kind::Canceled, "writing was broken off"))
+    }
 }
 
 impl<'a> Merge<'a> {
@@ -171,7 +218,8 @@ impl<'a> Merge<'a> {
         let found = Reading { sum, all_new, ..Reading::default() };
         let (only, heal) = (ask.only.as_deref(), &ask.heal);
         let strangers = Strangers::default();
-        Merge { line, only, heal, past, report, baseline, joined, strangers, found, last: None, ground: None }
+        let (last, ground, onward) = (None, None, None);
+        Merge { line, only, heal, past, report, baseline, joined, strangers, found, last, ground, onward }
     }
 
     async fn all(&mut self, mut sightings: Sightings) -> Result<()> {
@@ -182,6 +230,9 @@ impl<'a> Merge<'a> {
                     Row::Note(text) => self.report.warn(text),
                     Row::Sighting(sighting) => self.sighting(sighting).await?,
                 }
+            }
+            if let Some(onward) = &mut self.onward {
+                onward.hand_on().await?;
             }
         }
         if let Some(ground) = self.ground.take() {
@@ -260,7 +311,7 @@ impl<'a> Merge<'a> {
                 self.found.shadowed.push((entry.id, identity, scope));
                 return Ok(());
             }
-            if *last > sighting.identity {
+            if *last > sighting.identity && self.onward.is_none() {
                 return Err(Error::bug(format!("{} came out of order after {last}", sighting.identity)));
             }
         }
@@ -327,7 +378,7 @@ impl<'a> Merge<'a> {
             (all_new, ..) => *all_new = None,
         }
         let Sighting { identity, entry, .. } = *sighting;
-        self.found.steps.push(&Step {
+        let step = Step {
             scope: entry.scope.to_string(),
             identity,
             action,
@@ -336,7 +387,12 @@ impl<'a> Merge<'a> {
             base: known.map(kept).transpose()?,
             seen,
             after: None,
-        })
+        };
+        match &mut self.onward {
+            Some(onward) => onward.steps.push(Box::new(step)),
+            None => self.found.steps.push(&step)?,
+        }
+        Ok(())
     }
 
     fn bad(&mut self, identity: &str, scope: &str, fault: Fault) {

@@ -5,9 +5,11 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::marker::PhantomData;
+use std::vec;
 
 use postcard::ser_flavors::Flavor;
 use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
 
 use crate::error::{Error, Result, from_io};
 
@@ -181,6 +183,31 @@ impl<T: for<'de> Deserialize<'de>> Iterator for Reader<'_, T> {
             postcard::from_bytes(row).map_err(|error| Error::bug("decoding a plan").caused_by(error))
         };
         self.from.row().transpose().map(|row| row.and_then(decode))
+    }
+}
+
+/// Steps one after the other: those of a plan, or those that are still being found.
+pub enum Feed<'a, T> {
+    Planned(Reader<'a, T>),
+    Found { here: vec::IntoIter<T>, coming: mpsc::Receiver<Vec<T>> },
+}
+
+impl<T: for<'de> Deserialize<'de>> Feed<'_, T> {
+    pub fn found(coming: mpsc::Receiver<Vec<T>>) -> Self {
+        Feed::Found { here: Vec::new().into_iter(), coming }
+    }
+
+    /// The next step, as soon as there is one; `None` = that was all.
+    pub async fn next(&mut self) -> Option<Result<T>> {
+        match self {
+            Feed::Planned(steps) => steps.next(),
+            Feed::Found { here, coming } => loop {
+                match here.next() {
+                    Some(step) => return Some(Ok(step)),
+                    None => *here = coming.recv().await?.into_iter(),
+                }
+            },
+        }
     }
 }
 

@@ -78,6 +78,11 @@ pub trait Source: Send + Sync {
     /// Entries come in byte order of their id.
     fn sorted(&self) -> bool;
 
+    /// A listing names no entry twice, in whatever order it comes.
+    fn names_once(&self) -> bool {
+        self.sorted()
+    }
+
     fn versions(&self) -> Versions;
 
     /// The entry id the scope hangs from, if it is a child scope: when that entry is gone, so is all in the scope.

@@ -57,6 +57,22 @@ pub struct HeldBy {
 }
 
 impl Counts {
+    fn add(&mut self, other: &Counts) {
+        self.scanned += other.scanned;
+        self.added += other.added;
+        self.updated += other.updated;
+        self.deleted += other.deleted;
+        self.unchanged += other.unchanged;
+        self.skipped += other.skipped;
+        self.failed += other.failed;
+        self.held += other.held;
+        self.held_by.add += other.held_by.add;
+        self.held_by.update += other.held_by.update;
+        self.held_by.delete += other.held_by.delete;
+        self.missing += other.missing;
+        self.unproven += other.unproven;
+    }
+
     /// Every scanned item ended somewhere.
     pub fn add_up(&self) -> bool {
         let ended = self.added + self.updated + self.unchanged + self.skipped + self.failed;
@@ -157,6 +173,16 @@ impl Report {
         if self.warnings.len() < WARNINGS_MAX {
             self.warnings.push(text.into());
         }
+    }
+
+    /// What somebody else counted of the same run.
+    pub fn absorb(&mut self, other: Report) {
+        for (group, counts) in other.groups {
+            self.count(&group, |all| all.add(&counts));
+        }
+        other.errors.into_iter().for_each(|fault| self.error(fault));
+        self.errors_omitted += other.errors_omitted;
+        other.warnings.into_iter().for_each(|text| self.warn(text));
     }
 
     /// The run as a whole could not go on.

@@ -380,6 +380,11 @@ impl Source for Rest {
         false
     }
 
+    /// One that is listed again is an error under a name of its own.
+    fn names_once(&self) -> bool {
+        true
+    }
+
     fn versions(&self) -> Versions {
         Versions::Content
     }
