@@ -10,10 +10,11 @@ use tokio::task::JoinSet;
 
 use super::apply::Applier;
 use super::past::Past;
+use super::plan::Step;
 use super::prepare::Preparer;
 use super::read::{self, Reading};
 use super::{Ask, Pipeline};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::source::Cursors;
 use crate::state::{Report, keys};
 use crate::store::{Query, SharedStore};
@@ -42,7 +43,7 @@ async fn is_empty(store: &SharedStore, below: &str) -> Result<bool> {
 pub async fn read(applier: &mut Applier<'_, Preparer<'_>>) -> Result<Reading> {
     let (onward, steps) = mpsc::channel(CHUNKS);
     let mut reading = JoinSet::new();
-    reading.spawn(read_aside(applier.line.clone(), aside(applier.ask), onward));
+    reading.spawn(read_aside(applier.line.clone(), aside(applier.ask), Onward::to(onward)));
     let written = applier.found(steps).await;
     let read = reading.join_next().await.ok_or_else(|| Error::bug("reading was never begun"))?;
     // A panic in a source is a panic of the pass, wherever it ran.
@@ -62,12 +63,34 @@ fn aside(ask: &Ask) -> Ask {
     Ask { full: ask.full, stop: ask.stop.clone(), ..Ask::plain(ask.trigger) }
 }
 
-async fn read_aside(
-    line: Pipeline,
-    ask: Ask,
-    onward: mpsc::Sender<Vec<Box<super::plan::Step>>>,
-) -> (Result<Reading>, Report) {
+async fn read_aside(line: Pipeline, ask: Ask, onward: Onward) -> (Result<Reading>, Report) {
     let mut seen = Report::start(String::new(), &line.name, ask.trigger, String::new());
     let read = read::read_onward(&line, &ask, onward, &mut seen).await;
     (read, seen)
+}
+
+/// Steps that are handed on while others are still being found.
+pub struct Onward {
+    #[allow(clippy::vec_box)] // they are handed on in their boxes
+    steps: Vec<Box<Step>>,
+    to: mpsc::Sender<Vec<Box<Step>>>,
+}
+
+impl Onward {
+    fn to(to: mpsc::Sender<Vec<Box<Step>>>) -> Self {
+        Onward { steps: Vec::new(), to }
+    }
+
+    pub fn push(&mut self, step: Step) {
+        self.steps.push(Box::new(step));
+    }
+
+    /// An error means that nobody takes them any more: writing ended before reading.
+    pub async fn hand_on(&mut self) -> Result<()> {
+        if self.steps.is_empty() {
+            return Ok(());
+        }
+        let steps = std::mem::take(&mut self.steps);
+        self.to.send(steps).await.map_err(|_| Error::new(Kind::Canceled, "writing was broken off"))
+    }
 }

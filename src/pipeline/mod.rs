@@ -283,7 +283,9 @@ impl Pipeline {
         let outcome = match planned {
             Ok(()) => {
                 let items = plan.adds + plan.updates + plan.deletes;
-                ask.progress.step(&self.name, "writing", Some(items));
+                if items > 0 || !applier.has_begun() {
+                    ask.progress.step(&self.name, "writing", Some(items));
+                }
                 applier.all(&mut plan.steps).await
             }
             Err(error) => Err(error),

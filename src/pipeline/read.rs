@@ -3,9 +3,8 @@
 
 use std::collections::HashSet;
 
-use tokio::sync::mpsc;
-
 use super::detect::{self, Finding, Known};
+use super::first::Onward;
 use super::footing::{self, Ground};
 use super::joined::Joined;
 use super::lines::Lines;
@@ -113,17 +112,12 @@ async fn read_once(
 }
 
 /// Where nothing is known and nothing is there: what is new is handed on as it comes, in whatever order that is.
-pub async fn read_onward(
-    line: &Pipeline,
-    ask: &Ask,
-    onward: mpsc::Sender<Vec<Box<Step>>>,
-    report: &mut Report,
-) -> Result<Reading> {
+pub async fn read_onward(line: &Pipeline, ask: &Ask, onward: Onward, report: &mut Report) -> Result<Reading> {
     let past = Past::default();
     let merging = async |events| {
         let sightings = Sightings::Live(events, line.shape.clone());
         let mut merge = Merge::of(line, ask, &past, Joined::with_nothing(line), report);
-        merge.onward = Some(Onward { steps: Vec::new(), to: onward });
+        merge.onward = Some(onward);
         merge.all(sightings).await?;
         Ok(merge.found)
     };
@@ -170,23 +164,6 @@ pub(super) struct Merge<'a> {
     ground: Option<Ground>,
     /// Where what is new goes at once.
     onward: Option<Onward>,
-}
-
-/// Steps that are handed on while others are still being found.
-struct Onward {
-    #[allow(clippy::vec_box)] // they are handed on in their boxes
-    steps: Vec<Box<Step>>,
-    to: mpsc::Sender<Vec<Box<Step>>>,
-}
-
-impl Onward {
-    async fn hand_on(&mut self) -> Result<()> {
-        if self.steps.is_empty() {
-            return Ok(());
-        }
-        let steps = std::mem::take(&mut self.steps);
-        self.to.send(steps).await.map_err(|_| Error::new(Kind::Canceled, "writing was broken off"))
-    }
 }
 
 impl<'a> Merge<'a> {
@@ -389,7 +366,7 @@ impl<'a> Merge<'a> {
             after: None,
         };
         match &mut self.onward {
-            Some(onward) => onward.steps.push(Box::new(step)),
+            Some(onward) => onward.push(step),
             None => self.found.steps.push(&step)?,
         }
         Ok(())

@@ -148,12 +148,16 @@ pub trait Source: Send + Sync {
 
 /// Events per message: the channel costs once per batch, not once per entry.
 const BATCH: usize = 512;
+/// And no more bytes of bodies than this: some listings bring them along.
+const BATCH_BYTES: usize = 1 << 20;
 /// Batches under way: enough to keep both ends busy, few enough to bound memory.
 const DEPTH: usize = 4;
 
 /// Where a source sends its events. Bounded: a slow reader slows the source down.
 pub struct Sink {
     batch: Vec<Event>,
+    /// Bytes of bodies in it.
+    bytes: usize,
     sender: mpsc::Sender<Vec<Event>>,
     stop: Arc<AtomicBool>,
 }
@@ -168,7 +172,7 @@ pub fn channel() -> (Sink, Events) {
 /// The same, with a flag that a person sets to end the reading.
 pub fn channel_until(stop: Arc<AtomicBool>) -> (Sink, Events) {
     let (sender, receiver) = mpsc::channel(DEPTH);
-    (Sink { batch: Vec::with_capacity(BATCH), sender, stop }, receiver)
+    (Sink { batch: Vec::with_capacity(BATCH), bytes: 0, sender, stop }, receiver)
 }
 
 impl Sink {
@@ -183,18 +187,26 @@ impl Sink {
     }
 
     pub async fn send(&mut self, event: Event) -> Result<()> {
+        if self.fills(event) { self.flush().await } else { Ok(()) }
+    }
+
+    /// Take it in, and say whether that is enough for a message.
+    fn fills(&mut self, event: Event) -> bool {
+        if let Event::Seen(Entry { inline: Some(body), .. }) = &event {
+            self.bytes += body.len();
+        }
         self.batch.push(event);
-        if self.batch.len() >= BATCH { self.flush().await } else { Ok(()) }
+        self.batch.len() >= BATCH || self.bytes >= BATCH_BYTES
+    }
+
+    fn take(&mut self) -> Vec<Event> {
+        self.bytes = 0;
+        std::mem::replace(&mut self.batch, Vec::with_capacity(BATCH))
     }
 
     /// For sources that walk on a blocking thread.
     pub fn blocking_send(&mut self, event: Event) -> Result<()> {
-        self.batch.push(event);
-        if self.batch.len() < BATCH {
-            return Ok(());
-        }
-        let batch = std::mem::replace(&mut self.batch, Vec::with_capacity(BATCH));
-        self.sender.blocking_send(batch).map_err(|_| stopped())
+        if self.fills(event) { self.blocking_flush() } else { Ok(()) }
     }
 
     /// Send what is left. The pass calls this after `list`; a source need not.
@@ -202,20 +214,24 @@ impl Sink {
         if self.batch.is_empty() {
             return Ok(());
         }
-        let batch = std::mem::replace(&mut self.batch, Vec::with_capacity(BATCH));
+        let batch = self.take();
         self.sender.send(batch).await.map_err(|_| stopped())
     }
 
     /// The same channel for another thread; both must be flushed.
     #[must_use]
     pub fn fork(&self) -> Sink {
-        Sink { batch: Vec::with_capacity(BATCH), sender: self.sender.clone(), stop: self.stop.clone() }
+        let (sender, stop) = (self.sender.clone(), self.stop.clone());
+        Sink { batch: Vec::with_capacity(BATCH), bytes: 0, sender, stop }
     }
 
     /// Send what is left, from a blocking thread.
     pub fn blocking_flush(&mut self) -> Result<()> {
-        let batch = std::mem::take(&mut self.batch);
-        if batch.is_empty() { Ok(()) } else { self.sender.blocking_send(batch).map_err(|_| stopped()) }
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        let batch = self.take();
+        self.sender.blocking_send(batch).map_err(|_| stopped())
     }
 }
 

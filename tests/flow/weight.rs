@@ -11,7 +11,7 @@ use trueup::record::{Body, Entry, Fingerprint};
 use trueup::shape::policy::Policy;
 use trueup::source::{Cursors, Event, Sink, Source, Versions};
 use trueup::store::memory::Memory;
-use trueup::store::{Caps, Item, Mode, Outcome, Page, Query, Store, StoreExt, Stored};
+use trueup::store::{Caps, Item, Mode, Op, Outcome, Page, Query, Store, StoreExt, Stored};
 
 use super::rig::Rig;
 
@@ -19,6 +19,8 @@ const MIB: usize = 1 << 20;
 const COUNT: usize = 200;
 /// Bodies of two batches, and what was under way when each was full.
 const ALIVE_MAX: usize = 80 * MIB;
+/// Messages from the source, chunks on their way to be written, and batches: a mebibyte or two each.
+const INLINE_MAX: usize = 32 * MIB;
 /// What one look at the store may bring.
 const LOOK_MAX: usize = 34 * MIB;
 
@@ -55,6 +57,16 @@ impl Drop for Weighed {
 struct Heavy {
     scales: Arc<Scales>,
     tells_sizes: bool,
+    /// The listing brings them along.
+    inline: bool,
+}
+
+impl Heavy {
+    fn document(&self, id: &str) -> Bytes {
+        let mut text = format!("# {id}\n").into_bytes();
+        text.resize(MIB, b'x');
+        Weighed::on(text, &self.scales)
+    }
 }
 
 #[async_trait]
@@ -75,15 +87,15 @@ impl Source for Heavy {
         for number in 0..COUNT {
             let mut entry = Entry::new(format!("p{number:03}.md"), &"".into(), format!("{number:040x}"));
             entry.size = self.tells_sizes.then_some(MIB as u64);
+            entry.inline = self.inline.then(|| self.document(&entry.id));
             out.send(Event::Seen(entry)).await?;
         }
         out.send(Event::Complete("".into(), None)).await
     }
 
     async fn open(&self, entry: &Entry) -> Result<Body> {
-        let mut text = format!("# {}\n", entry.id).into_bytes();
-        text.resize(MIB, b'x');
-        Ok(Body { bytes: Weighed::on(text, &self.scales), version: entry.version.clone() })
+        let bytes = entry.inline.clone().unwrap_or_else(|| self.document(&entry.id));
+        Ok(Body { bytes, version: entry.version.clone() })
     }
 
     fn requests(&self) -> u64 {
@@ -99,7 +111,7 @@ impl Source for Heavy {
 async fn bodies_of_any_number_are_read_a_few_at_a_time() {
     for tells_sizes in [false, true] {
         let scales = Arc::new(Scales::default());
-        let mut rig = Rig::over(Arc::new(Heavy { scales: scales.clone(), tells_sizes }));
+        let mut rig = Rig::over(Arc::new(Heavy { scales: scales.clone(), tells_sizes, inline: false }));
         rig.shape = Arc::new(Policy::default());
         rig.ran(COUNT as u64, 0, 0, 0).await;
         let most = scales.most.load(Ordering::SeqCst);
@@ -109,7 +121,20 @@ async fn bodies_of_any_number_are_read_a_few_at_a_time() {
     }
 }
 
-/// A store in memory that remembers the heaviest answer it gave.
+/// A first pass writes while it reads: what is on its way in between is few, too.
+#[tokio::test]
+async fn bodies_that_a_listing_brings_along_are_few_at_a_time() {
+    let scales = Arc::new(Scales::default());
+    let heavy = Heavy { scales: scales.clone(), tells_sizes: true, inline: true };
+    let target = Arc::new(Answering { store: Memory::named("target"), heaviest: AtomicUsize::new(0) });
+    let rig = Rig { target, ..Rig::over(Arc::new(heavy)) };
+    rig.ran(COUNT as u64, 0, 0, 0).await;
+    let most = scales.most.load(Ordering::SeqCst);
+    assert!(most <= INLINE_MAX, "{} MiB of bodies at a time", most / MIB);
+    assert_eq!(scales.now.load(Ordering::SeqCst), 0, "nothing is kept");
+}
+
+/// A store in memory that remembers the heaviest answer it gave, and keeps nothing of what it is given but a copy.
 struct Answering {
     store: Memory,
     heaviest: AtomicUsize,
@@ -136,7 +161,12 @@ impl Store for Answering {
         self.store.list(query).await
     }
 
-    async fn write(&self, items: Vec<Item>, mode: Mode) -> Result<Vec<Result<Outcome>>> {
+    async fn write(&self, mut items: Vec<Item>, mode: Mode) -> Result<Vec<Result<Outcome>>> {
+        for item in &mut items {
+            if let Op::Put { value, .. } = &mut item.op {
+                *value = Bytes::copy_from_slice(value);
+            }
+        }
         self.store.write(items, mode).await
     }
 }

@@ -92,7 +92,7 @@ async fn a_line_of_the_log_is_a_json_object_with_pipeline_and_step() {
         .filter(|line| line["pipeline"] == "notes")
         .filter_map(|line| line["step"].as_str())
         .collect();
-    assert_eq!(steps, ["reading", "writing"]);
+    assert_eq!(steps, ["reading and writing"]);
     let end = lines.iter().find(|line| line["message"] == "run ended").unwrap();
     assert_eq!((&end["added"], &end["status"]), (&Value::from(3), &Value::from("ok")), "{end}");
     assert!(end["timestamp"].as_str().unwrap().ends_with('Z') && end["level"] == "INFO");
