@@ -207,7 +207,11 @@ fn backlog(bench: &mut Bench) -> Outcome<()> {
     for disk in Disk::BOTH {
         let (plain, ours) = runtime()?.block_on(backlogs(revisions, disk));
         let name = format!("backlog of {revisions} revisions, {ours:.0}/s, against {plain:.0}/s row by row");
-        bench.at_least(&disk.named(&name), ours / plain, 25.0, "×");
+        match disk {
+            Disk::Flushed => bench.at_least(&disk.named(&name), ours / plain, 25.0, "×"),
+            // Row by row promises what was committed, and without a flush nothing is promised: for comparison only.
+            Disk::Unflushed => bench.noted(&disk.named(&name), &format!("{:.1} ×", ours / plain)),
+        }
     }
     Ok(())
 }

@@ -168,7 +168,7 @@ async fn what_goes_on_is_told_as_it_goes_on() {
     while !told.contains("event: run") {
         told.push_str(std::str::from_utf8(&events.chunk().await.unwrap().unwrap()).unwrap());
     }
-    assert!(told.contains("event: step") && told.contains("\"step\":\"reading\""), "{told}");
+    assert!(told.contains("event: step") && told.contains("\"step\":\"reading and writing\""), "{told}");
     assert!(told.contains("\"added\":3"), "{told}");
 }
 
