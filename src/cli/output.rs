@@ -169,6 +169,9 @@ impl Progress for Shown {
         if let Ok(shown) = self.bar.lock()
             && let Some(bar) = shown.as_ref()
         {
+            if bar.length().is_none() {
+                bar.set_style(style("{spinner} {prefix} {msg} {pos}"));
+            }
             bar.inc(items);
         }
     }

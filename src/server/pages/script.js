@@ -168,8 +168,9 @@
     const bar = $("progress", place);
     place.classList.remove("gone");
     if (step.items) { bar.max = step.items; bar.value = step.done; } else bar.removeAttribute("value");
-    $("span", place).textContent = step.items
-      ? `${step.name}: ${step.done.toLocaleString("en")} of ${many(step.items, "item")}` : `${step.name} …`;
+    const far = step.items ? `${step.done.toLocaleString("en")} of ${many(step.items, "item")}`
+      : step.done && many(step.done, "item");
+    $("span", place).textContent = far ? `${step.name}: ${far}` : `${step.name} …`;
   }
   if ("live" in body.dataset) {
     const events = new EventSource("/api/events");
