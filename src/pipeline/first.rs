@@ -69,16 +69,18 @@ async fn read_aside(line: Pipeline, ask: Ask, onward: Onward) -> (Result<Reading
     (read, seen)
 }
 
+#[allow(clippy::vec_box)] // they are handed on in their boxes
+type Chunk = Vec<Box<Step>>;
+
 /// Steps that are handed on while others are still being found.
 pub struct Onward {
-    #[allow(clippy::vec_box)] // they are handed on in their boxes
-    steps: Vec<Box<Step>>,
-    to: mpsc::Sender<Vec<Box<Step>>>,
+    steps: Chunk,
+    to: mpsc::Sender<Chunk>,
 }
 
 impl Onward {
-    fn to(to: mpsc::Sender<Vec<Box<Step>>>) -> Self {
-        Onward { steps: Vec::new(), to }
+    fn to(to: mpsc::Sender<Chunk>) -> Self {
+        Onward { steps: Chunk::new(), to }
     }
 
     pub fn push(&mut self, step: Step) {
