@@ -261,13 +261,7 @@ impl Pipeline {
         let preparer = prepare::Preparer::of(self, &run, &past);
         let mut applier = apply::Applier::new(self, ask, &preparer, report);
 
-        let reading = if first::is_first(self, ask, &past, &cursors).await? {
-            ask.progress.step(&self.name, "reading and writing", None);
-            first::read(&mut applier).await
-        } else {
-            ask.progress.step(&self.name, "reading", None);
-            read::read(self, ask, &cursors, &past, footing.as_ref(), applier.report).await
-        };
+        let reading = self.read(&past, &cursors, footing, &mut applier).await;
         applier.report.requests = self.source.requests();
         let planned = match reading {
             Ok(reading) if reading.met_older && !informed.afresh => return Ok(Turn::MetOlderRows),
@@ -298,6 +292,23 @@ impl Pipeline {
         }
         finish::finish(self, ask, &past, plan, applied, report).await?;
         outcome.map(|()| Turn::Done(left))
+    }
+
+    /// Everything first, or, where there is nothing to weigh it against, while it is written.
+    async fn read(
+        &self,
+        past: &past::Past,
+        cursors: &Cursors,
+        footing: Option<Footing>,
+        applier: &mut apply::Applier<'_, prepare::Preparer<'_>>,
+    ) -> Result<read::Reading> {
+        let ask = applier.ask;
+        if first::is_first(self, ask, past, cursors).await? {
+            ask.progress.step(&self.name, "reading and writing", None);
+            return first::read(applier).await;
+        }
+        ask.progress.step(&self.name, "reading", None);
+        read::read(self, ask, cursors, past, footing.as_ref(), applier.report).await
     }
 
     /// What is to be done about what was read, and what the baseline sums up to.
