@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use trueup::clock::SystemClock;
+use trueup::postgres::{PostgresPlace, Session};
 
 use super::process::Process;
 use super::{Stage, TRIES};
@@ -229,6 +230,43 @@ async fn init_is_idempotent_and_refuses_overlapping_prefixes() {
     let running = stage.start();
     stage.sql_becomes("select status from \"Other \"\"one\"\"\".etcd_wal", "applied").await;
     running.stop().await;
+}
+
+/// A database that an older trueup left: what it holds stays, what is queued arrives.
+#[tokio::test(flavor = "multi_thread")]
+async fn init_upgrades_an_older_schema_and_refuses_a_newer_one() {
+    let mut stage = Stage::new("upgrade").await;
+    stage.sql("create schema older").await;
+    stage
+        .sql("create table older.etcd_schema_version (version int primary key, name text not null, installed_at timestamptz not null default now())")
+        .await;
+    let before = [
+        include_str!("../../../src/replica/schema/0001_tables.sql"),
+        include_str!("../../../src/replica/schema/0002_functions.sql"),
+        include_str!("../../../src/replica/schema/0003_views.sql"),
+    ];
+    let session = Session::open(&PostgresPlace::parse(&stage.dsn).unwrap(), None).await.unwrap();
+    for text in before {
+        session.batch_execute(&text.replace("{schema}", "older")).await.unwrap();
+    }
+    stage.sql("insert into older.etcd_schema_version (version, name) select n, 'as it was' from generate_series(1, 3) n").await;
+    stage
+        .sql("insert into older.etcd_sync_state (prefix, slot_revision, epoch) values ('/elsewhere/', 7, 3)")
+        .await;
+    stage.sql("select older.etcd_set('$Pa', 'queued before')").await;
+
+    stage.spec.schema = "older".to_owned();
+    assert_eq!(stage.replica().init().await.unwrap().installed, ["0004_drain"]);
+    let moved = "select slot_revision, epoch from older.etcd_drain_state where prefix = '/elsewhere/'";
+    assert_eq!(stage.sql(moved).await, "7|3");
+    let running = stage.start();
+    stage.sql_becomes("select status from older.etcd_wal", "applied").await;
+    assert_eq!(stage.get_text("a").await.as_deref(), Some("queued before"));
+    running.stop().await;
+
+    stage.sql("insert into older.etcd_schema_version (version, name) values (99, 'of tomorrow')").await;
+    let error = stage.replica().init().await.unwrap_err();
+    assert!(error.to_string().contains("version 99") && error.remedy().contains("newer trueup"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
