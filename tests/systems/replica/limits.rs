@@ -29,6 +29,46 @@ async fn an_etcd_that_takes_few_operations_gets_smaller_transactions() {
     running.stop().await;
 }
 
+/// Elsewhere in etcd revisions go on; without notices a quiet prefix would be left ever further behind.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quiet_prefix_keeps_up_by_progress_notices() {
+    let stage = with_flags("notices", &["--experimental-watch-progress-notify-interval=1s"]).await;
+    let running = stage.started().await;
+    let answer = stage.client.put(put("elsewhere", "x")).await.unwrap();
+    let revision = trueup::etcd::revision_of(answer.header);
+    stage.sql_becomes(&format!("select applied_revision >= {revision} from etcd_sync_state"), "t").await;
+    assert_eq!(stage.sql("select count(*) from etcd").await, "0");
+    running.stop().await;
+}
+
+/// A base of several pages that was broken off goes on where it stood, at the revision it was begun at.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_base_that_was_broken_off_goes_on_at_its_revision() {
+    let stage = with_flags("pages", &["--max-txn-ops=3000"]).await;
+    let puts = (0..3_000).map(|n| put(stage.key(&format!("{n:04}")), "v").into()).collect();
+    let request = trueup::etcd::TxnRequest { success: puts, ..Default::default() };
+    let revision = trueup::etcd::revision_of(stage.client.txn(request).await.unwrap().header);
+    let running = stage.started().await;
+    stage.sql_becomes("select count(*) from etcd", "3000").await;
+    running.stop().await;
+    // As a kill after the first half would have left it.
+    stage.sql("delete from etcd where key >= '$P1500'").await;
+    stage
+        .sql(&format!(
+            "update etcd_sync_state set applied_revision = 0, base_revision = {revision},
+               base_next = convert_to('$P1500', 'UTF8'), witness_key = null, witness_revision = null"
+        ))
+        .await;
+    stage.put("0001", "later").await;
+    stage.delete("2999").await;
+    let running = stage.start();
+    stage.sql_becomes("select count(*) from etcd", "3002").await;
+    stage.live_sets_equal().await;
+    let at_its_revision = format!("select count(*) from etcd where revision = {revision}");
+    assert_eq!(stage.sql(&at_its_revision).await, "3000");
+    running.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_ordinary_etcd_gets_as_much_as_it_takes_at_once() {
     let stage = Stage::new("many").await;
