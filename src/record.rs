@@ -139,6 +139,8 @@ pub struct Entry {
     pub facts: Option<serde_json::Value>,
     /// The body, when the listing brought it along (feeds, REST).
     pub inline: Option<Bytes>,
+    /// SHA-256 of that body, where the source knows it: nobody need hash it again.
+    pub print: Option<Fingerprint>,
 }
 
 impl Entry {
@@ -150,6 +152,7 @@ impl Entry {
             size: None,
             facts: None,
             inline: None,
+            print: None,
         }
     }
 }

@@ -60,12 +60,15 @@ impl Shape for Rows {
     }
 
     fn render(&self, input: &Input<'_>) -> Result<Rendered> {
-        let body = input.body.map(|body| body.bytes.clone());
-        let Some(value) = input.entry.inline.clone().or(body) else { return Ok(Rendered::NeedBody) };
+        let (value, known) = match (&input.entry.inline, input.body) {
+            (Some(inline), _) => (inline.clone(), input.entry.print),
+            (None, Some(body)) => (body.bytes.clone(), None),
+            (None, None) => return Ok(Rendered::NeedBody),
+        };
         if value.first() != Some(&b'{') {
             return Err(Error::new(Kind::Invalid, "a row is a JSON object, and this is not one"));
         }
-        let fingerprint = Fingerprint::of(&value);
+        let fingerprint = known.unwrap_or_else(|| Fingerprint::of(&value));
         Ok(Rendered::Put(Output {
             key: input.identity.to_owned(),
             value,

@@ -109,6 +109,7 @@ impl<'a> Rows<'a> {
                     let mut entry = Entry::new(id, self.scope, print.with_hex(str::to_owned));
                     entry.size = Some(bytes.len() as u64);
                     entry.inline = Some(Bytes::from(bytes));
+                    entry.print = Some(print);
                     Event::Seen(entry)
                 }
             };
