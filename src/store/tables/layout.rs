@@ -32,6 +32,11 @@ impl Type {
         }
     }
 
+    /// Told as a JSON string.
+    pub fn is_text(self) -> bool {
+        matches!(self, Type::Text | Type::Instant)
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             Type::Text => "text",

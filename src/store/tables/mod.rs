@@ -20,6 +20,7 @@ use crate::config::{Database, Place as At, StoreSpec, TableSpec};
 use crate::error::{Context, Error, Result};
 use crate::postgres::prefix_end;
 
+mod canon;
 pub mod layout;
 mod postgres;
 mod row;

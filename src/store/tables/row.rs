@@ -8,6 +8,7 @@ use bytes::Bytes;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::Value;
 
+use super::canon;
 use super::layout::{Table, Type};
 use crate::error::{Error, Kind, Result};
 use crate::record::{Fingerprint, Version};
@@ -90,28 +91,47 @@ pub fn parts<'k>(tables: &[Table], key: &'k str) -> Option<(usize, &'k str)> {
 }
 
 pub fn parse<'a>(tables: &[Table], item: &'a Item) -> Result<Parsed<'a>> {
-    let invalid = |message: String| Error::new(Kind::Invalid, message).while_(item.key.clone());
-    let place = place(tables, &item.key)
-        .ok_or_else(|| invalid("no table of this store has such a key".to_owned()))?;
-    let Op::Put { value, fingerprint } = &item.op else { return Ok(Parsed { place, put: None }) };
-    let table = &tables[place.table];
-    let cells = match Members(table).read(value) {
-        Some(cells) => cells,
-        None => cells(table, value).map_err(invalid)?,
+    let invalid = |message: &str| Error::new(Kind::Invalid, message).while_(item.key.clone());
+    let place = place(tables, &item.key).ok_or_else(|| invalid("no table of this store has such a key"))?;
+    let put = match &item.op {
+        Op::Put { value, fingerprint } => {
+            let row = understood(&tables[place.table], &place.external_id, value, *fingerprint);
+            Some(row.map_err(|why| invalid(&why))?)
+        }
+        Op::Delete | Op::Check => None,
+    };
+    Ok(Parsed { place, put })
+}
+
+/// A row under its natural key, as cells and with its hash; an error says what is wrong with it.
+pub fn understood<'a>(
+    table: &Table,
+    id: &str,
+    value: &'a [u8],
+    given: Option<Fingerprint>,
+) -> Result<(Cells<'a>, Fingerprint), String> {
+    let (cells, canonical) = match Members(table).read(value) {
+        Some(cells) => {
+            let shortest = canon::is_shortest(table, &cells, value);
+            (cells, shortest)
+        }
+        None => (cells(table, value)?, None),
     };
     let print = Fingerprint::of(value);
-    if fingerprint.is_some_and(|given| given != print) {
-        return Err(invalid(
-            "a row's fingerprint is the SHA-256 of its bytes, and this one is not".to_owned(),
-        ));
+    if given.is_some_and(|given| given != print) {
+        return Err("a row's fingerprint is the SHA-256 of its bytes, and this one is not".to_owned());
     }
-    if external_id(table, &cells) != place.external_id {
-        return Err(invalid("the row's own key is another one".to_owned()));
+    if !canon::is_named(table, &cells, id).unwrap_or_else(|| external_id(table, &cells) == id) {
+        return Err("the row's own key is another one".to_owned());
     }
-    if bytes(table, &cells).map_err(invalid)?.as_slice() != value.as_ref() {
-        return Err(invalid("the row is not canonical JSON".to_owned()));
+    let canonical = match canonical {
+        Some(canonical) => canonical,
+        None => bytes(table, &cells)? == value,
+    };
+    if !canonical {
+        return Err("the row is not canonical JSON".to_owned());
     }
-    Ok(Parsed { place, put: Some((cells, print)) })
+    Ok((cells, print))
 }
 
 /// Reads a row that is as it should be straight into its cells. Of any other it says nothing.

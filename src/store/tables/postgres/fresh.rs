@@ -2,6 +2,7 @@
 //! entries are the proof that nothing was there. If one of them objects, nothing of the batch stays, and it is written
 //! the careful way, row by row against what is there.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::pin::Pin;
 
@@ -11,7 +12,7 @@ use tokio_postgres::{CopyInSink, SimpleQueryMessage, Statement};
 
 use super::super::CAPS;
 use super::super::layout::{Column, Table, Type};
-use super::super::row::{self, Cell, Cells, Parsed, Place, version};
+use super::super::row::{self, Cell, Cells, version};
 use super::pen::{has_nul, now_ms};
 use super::sql::{CACHE_COPY_BINARY, LOCK, Sql};
 use crate::clock::read_rfc3339_ms;
@@ -41,26 +42,26 @@ pub(super) async fn write(
     let Some(by_table) = by_table(tables, items) else { return Ok(None) };
     let now = now_ms(now);
     let parts: Vec<_> =
-        sql.iter().zip(tables).zip(&by_table).filter(|(_, places)| !places.is_empty()).collect();
+        sql.iter().zip(tables).zip(&by_table).filter(|(_, named)| !named.is_empty()).collect();
     let outcomes = items.iter().map(|_| None).collect();
-    let mut fresh = Fresh { tables, items, now, cache: VecDeque::new(), outcomes };
+    let mut fresh = Fresh { items, now, cache: VecDeque::new(), outcomes };
     let first = async {
         let_others_go().await;
-        parts.first().map(|((_, table), places)| fresh.read(table, &places[..places.len().min(COPY_ROWS)]))
+        parts.first().map(|((_, table), named)| fresh.read(table, &named[..named.len().min(COPY_ROWS)]))
     };
     let (begun, mut first) = tokio::join!(begun(session, &parts), first);
     let (reserved, into_cache, into_tables) = begun?;
     let mut pieces = Vec::new();
-    for ((((_, table), places), ids), into) in parts.into_iter().zip(&reserved).zip(&into_tables) {
-        let each = places.chunks(COPY_ROWS).zip(ids.chunks(COPY_ROWS));
-        pieces.extend(each.map(|(places, ids)| (into, table, places, ids)));
+    for ((((_, table), named), ids), into) in parts.into_iter().zip(&reserved).zip(&into_tables) {
+        let each = named.chunks(COPY_ROWS).zip(ids.chunks(COPY_ROWS));
+        pieces.extend(each.map(|(named, ids)| (into, table, named, ids)));
     }
     let mut pieces = pieces.into_iter();
     // All rows, then all cache entries.
     let next = || match pieces.next() {
-        Some((into, table, places, ids)) => {
-            let rows = first.take().unwrap_or_else(|| fresh.read(table, places))?;
-            Ok(Some((into, fresh.encode(table, places, ids, &rows))))
+        Some((into, table, named, ids)) => {
+            let rows = first.take().unwrap_or_else(|| fresh.read(table, named))?;
+            Ok(Some((into, fresh.encode(table, named, ids, &rows))))
         }
         None => Ok(fresh.cache.pop_front().map(|lines| (&into_cache, lines))),
     };
@@ -121,13 +122,16 @@ enum Next {
     Odd,
 }
 
-/// A table with its statements, and where its rows are in the batch.
-type Part<'a> = ((&'a Sql, &'a Table), &'a Vec<usize>);
+/// Where a row is in the batch, and its natural key.
+type Named<'a> = (usize, &'a str);
+
+/// A table with its statements, and its rows.
+type Part<'a> = ((&'a Sql, &'a Table), &'a Vec<Named<'a>>);
 
 /// A transaction that has its turn, with row ids for every table, and what will be asked in it. A session that is left in
 /// the middle of one is never lent again.
 async fn begun(session: &Session, parts: &[Part<'_>]) -> Result<(Vec<Vec<i64>>, Statement, Vec<Statement>)> {
-    let ids: Vec<String> = parts.iter().map(|((sql, _), places)| sql.reserve_all(places.len())).collect();
+    let ids: Vec<String> = parts.iter().map(|((sql, _), named)| sql.reserve_all(named.len())).collect();
     let begin = format!("BEGIN; {LOCK}; {}", ids.join("; "));
     let into_tables = parts.iter().map(|((sql, _), _)| session.prepare(&sql.copy_binary));
     // All in one go: the order is kept.
@@ -147,14 +151,15 @@ async fn undone(session: &Session) -> Result<bool> {
     Ok(false)
 }
 
-/// Where each table's rows are in the batch, if all of it is rows that are said to be new.
-fn by_table(tables: &[Table], items: &[Item]) -> Option<Vec<Vec<usize>>> {
-    let mut all: Vec<Vec<usize>> = tables.iter().map(|_| Vec::new()).collect();
+/// The rows of each table, if all of the batch is rows that are said to be new.
+fn by_table<'i>(tables: &[Table], items: &'i [Item]) -> Option<Vec<Vec<Named<'i>>>> {
+    let mut all: Vec<Vec<Named<'i>>> = tables.iter().map(|_| Vec::new()).collect();
     if items.is_empty() || !items.iter().all(is_new) {
         return None;
     }
     for (at, item) in items.iter().enumerate() {
-        all[row::parts(tables, &item.key)?.0].push(at);
+        let (table, id) = row::parts(tables, &item.key)?;
+        all[table].push((at, id));
     }
     Some(all)
 }
@@ -165,7 +170,6 @@ fn is_new(item: &Item) -> bool {
 
 /// A batch on its way in.
 struct Fresh<'a> {
-    tables: &'a [Table],
     items: &'a [Item],
     now: i64,
     /// Cache entries of what went before, as they go into one COPY each.
@@ -173,22 +177,22 @@ struct Fresh<'a> {
     outcomes: Vec<Option<Outcome>>,
 }
 
-/// A row where it is in its item: its key taken apart, its cells, and its hash.
-type Understood<'a> = (Place, Cells<'a>, Fingerprint);
+/// A row where it is in its item, as cells, and its hash.
+type Understood<'a> = (Cells<'a>, Fingerprint);
 
 impl<'a> Fresh<'a> {
-    fn read(&self, table: &Table, places: &[usize]) -> Result<Vec<Understood<'a>>, Odd> {
+    fn read(&self, table: &Table, named: &[Named<'_>]) -> Result<Vec<Understood<'a>>, Odd> {
         let items = self.items;
-        places.iter().map(|at| self.understood(table, &items[*at]).ok_or(Odd)).collect()
+        named.iter().map(|(at, id)| understood(table, id, &items[*at]).ok_or(Odd)).collect()
     }
 
     /// Rows as one COPY; their cache entries, as another, come later.
-    fn encode(&mut self, table: &Table, places: &[usize], ids: &[i64], rows: &[Understood<'_>]) -> Bytes {
-        let (mut lines, mut cache) = (begin(places.len() * 320), begin(places.len() * 160));
-        for ((at, row_id), (place, cells, print)) in places.iter().zip(ids).zip(rows) {
+    fn encode(&mut self, table: &Table, named: &[Named<'_>], ids: &[i64], rows: &[Understood<'_>]) -> Bytes {
+        let (mut lines, mut cache) = (begin(named.len() * 320), begin(named.len() * 160));
+        for (((at, id), row_id), (cells, print)) in named.iter().zip(ids).zip(rows) {
             put_row(&mut lines, table, cells, *row_id, self.now);
             let version = print.with_hex(|print| {
-                put_entry(&mut cache, table, (&place.external_id, print), *row_id, self.now);
+                put_entry(&mut cache, table, (id, print), *row_id, self.now);
                 version(*row_id, self.now, print)
             });
             self.outcomes[*at] = Some(Outcome::Applied(Some(version)));
@@ -196,21 +200,21 @@ impl<'a> Fresh<'a> {
         self.cache.push_back(ended(cache));
         ended(lines)
     }
+}
 
-    fn understood<'i>(&self, table: &Table, item: &'i Item) -> Option<Understood<'i>> {
-        check_limits(&CAPS, item).ok()?;
-        let Parsed { place, put } = row::parse(self.tables, item).ok()?;
-        let (cells, print) =
-            put.filter(|(cells, _)| tells_instants(table, cells) && !has_nuls(table, cells))?;
-        Some((place, cells, print))
-    }
+fn understood<'i>(table: &Table, id: &str, item: &'i Item) -> Option<Understood<'i>> {
+    check_limits(&CAPS, item).ok()?;
+    let Op::Put { value, fingerprint } = &item.op else { return None };
+    let (cells, print) = row::understood(table, id, value, *fingerprint).ok()?;
+    (tells_instants(table, &cells) && !has_nuls(table, &cells)).then_some((cells, print))
 }
 
 /// PostgreSQL's texts hold none.
 fn has_nuls(table: &Table, cells: &Cells<'_>) -> bool {
     table.columns.iter().zip(&cells.cells).any(|(column, cell)| match (column.holds, cell) {
         (Type::Json, Cell::Text(text)) => has_nul(text.as_bytes()),
-        (_, Cell::Text(text)) => text.as_bytes().contains(&0),
+        // What stands in JSON as it is has none: they are always escaped.
+        (_, Cell::Text(Cow::Owned(text))) => text.as_bytes().contains(&0),
         _ => false,
     })
 }
