@@ -275,6 +275,11 @@ impl Fault {
         }
     }
 
+    /// What it is about: a key, or a part of the source.
+    pub fn place(&self) -> Option<&str> {
+        self.key.as_deref().or(self.scope.as_deref())
+    }
+
     #[must_use]
     pub fn at_key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());

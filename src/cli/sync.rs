@@ -138,18 +138,15 @@ fn in_articles(report: &Report) -> String {
 /// Errors and warnings go to stderr, each with its remedy, the first few in full.
 fn tell_troubles(out: &Output, report: &Report) {
     const SHOWN: usize = 20;
-    for fault in report.errors.iter().take(SHOWN) {
-        let place =
-            fault.key.as_deref().or(fault.scope.as_deref()).map(|at| format!(" {at}:")).unwrap_or_default();
-        out.note(&format!(
-            "{} {}:{place} {}",
-            out.paint(Color::Red, "error"),
-            report.pipeline,
-            fault.message
-        ));
+    let troubles = report.troubles();
+    for trouble in troubles.iter().take(SHOWN) {
+        let place = trouble.place().map(|at| format!(" {at}:")).unwrap_or_default();
+        let (error, fault) = (out.paint(Color::Red, "error"), trouble.fault);
+        out.note(&format!("{error} {}:{place} {}", report.pipeline, fault.message));
         out.note(&format!("  what to do: {}", fault.remedy));
     }
-    let more = report.errors.len().saturating_sub(SHOWN) as u64 + report.errors_omitted;
+    let untold = troubles.iter().skip(SHOWN).map(|trouble| 1 + trouble.others).sum::<u64>();
+    let more = untold + report.errors_omitted;
     if more > 0 {
         out.note(&format!("  … and {} (all of them with --json)", count(more, "more error")));
     }

@@ -185,6 +185,21 @@ impl Report {
         other.warnings.into_iter().for_each(|text| self.warn(text));
     }
 
+    /// The errors for people: what several keys have in common is told once.
+    pub fn troubles(&self) -> Vec<Trouble<'_>> {
+        let mut troubles: Vec<Trouble<'_>> = Vec::new();
+        for fault in &self.errors {
+            let same = |told: &&mut Trouble<'_>| {
+                fault.place().is_some() && told.fault.place().is_some() && says_the_same(told.fault, fault)
+            };
+            match troubles.iter_mut().find(same) {
+                Some(told) => told.others += 1,
+                None => troubles.push(Trouble { fault, others: 0 }),
+            }
+        }
+        troubles
+    }
+
     /// The run as a whole could not go on.
     pub fn fail(&mut self, error: &Error) {
         self.cause = Some(error.kind());
@@ -223,9 +238,56 @@ impl Report {
     }
 }
 
+/// An error, and how many others say the same of other keys.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Trouble<'r> {
+    pub fault: &'r Fault,
+    pub others: u64,
+}
+
+impl Trouble<'_> {
+    /// What it is about: "votes/7 and 12 others".
+    pub fn place(&self) -> Option<String> {
+        let place = self.fault.place()?;
+        Some(match self.others {
+            0 => place.to_owned(),
+            1 => format!("{place} and 1 other"),
+            others => format!("{place} and {others} others"),
+        })
+    }
+}
+
+fn says_the_same(one: &Fault, other: &Fault) -> bool {
+    (one.kind, &one.message, &one.remedy) == (other.kind, &other.message, &other.remedy)
+}
+
 /// The gravest of several exit codes: 130 (a person stopped it), then 1, 2, 5, 6, 3, 4, 7, 0.
 pub fn gravest(codes: impl IntoIterator<Item = u8>) -> u8 {
     const ORDER: [u8; 9] = [130, 1, 2, 5, 6, 3, 4, 7, 0];
     let rank = |code: &u8| ORDER.iter().position(|other| other == code).unwrap_or(1);
     codes.into_iter().min_by_key(rank).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_that_say_the_same_are_told_once() {
+        let mut report = Report::start("R".into(), "p", "manual", String::new());
+        let gone = || Fault::of(&Error::new(Kind::Unavailable, "the store is gone"));
+        for key in ["a", "b", "c"] {
+            report.error(gone().at_key(key));
+        }
+        report.error(Fault::of(&Error::new(Kind::Invalid, "no row")).at_key("d"));
+        report.error(gone());
+        let troubles = report.troubles();
+        let told: Vec<_> = troubles.iter().map(|one| (one.place(), one.fault.message.as_str())).collect();
+        let wanted = [
+            (Some("a and 2 others"), "the store is gone"),
+            (Some("d"), "no row"),
+            (None, "the store is gone"),
+        ];
+        assert_eq!(told, wanted.map(|(place, text)| (place.map(str::to_owned), text)));
+    }
 }

@@ -16,6 +16,7 @@ use crate::operations::{self, Group, follow};
 use crate::schedule::overview::{self, One};
 use crate::server::House;
 use crate::server::answer::{Named, No};
+use crate::state::report::Trouble;
 use crate::state::{Counts, Report, Status};
 
 /// Runs listed; the chart takes the newest of them.
@@ -87,24 +88,39 @@ fn not_started(fault: &Fault, at: &str, now: Timestamp) -> Markup {
 }
 
 pub fn fault(fault: &Fault) -> Markup {
+    told(&Trouble { fault, others: 0 })
+}
+
+pub fn told(trouble: &Trouble<'_>) -> Markup {
+    let Trouble { fault, others } = trouble;
     html! {
         p.wrap {
-            @if let Some(place) = fault.key.as_ref().or(fault.scope.as_ref()) { code { (place) } ": " }
+            @if let Some(place) = fault.place() {
+                code { (place) }
+                @if *others > 0 { " and " (many(*others, "other")) }
+                ": "
+            }
             (fault.message)
         }
         @if !fault.remedy.is_empty() { p.wrap.muted { "What to do: " (fault.remedy) } }
     }
 }
 
+/// Errors that a page with so many of them does not show.
+pub fn untold(troubles: &[Trouble<'_>], shown: usize) -> u64 {
+    troubles.iter().skip(shown).map(|trouble| 1 + trouble.others).sum()
+}
+
 fn errors(report: &Report, now: Timestamp) -> Markup {
-    let rest = report.errors.len().saturating_sub(ERRORS) as u64 + report.errors_omitted;
+    let troubles = report.troubles();
+    let rest = untold(&troubles, ERRORS) + report.errors_omitted;
     html! {
         @if !report.errors.is_empty() {
             div.card.note.bad {
                 div.in {
                     p { strong { "The last run ended " (report.status.name()) ", "
                         (time(now, report.finished.as_deref().unwrap_or(&report.started))) "." } }
-                    @for one in report.errors.iter().take(ERRORS) { (fault(one)) }
+                    @for one in troubles.iter().take(ERRORS) { (told(one)) }
                     @if rest > 0 { p { a href={ "/runs/" (report.id) } { "and " (many(rest, "more error")) } } }
                 }
             }

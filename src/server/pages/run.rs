@@ -8,7 +8,7 @@ use maud::{Markup, html};
 use super::Shared;
 use super::health::{Tone, badge};
 use super::layout::{At, Leaf};
-use super::pipeline::{fault, short, undo_button};
+use super::pipeline::{short, told, undo_button, untold};
 use super::words::{exact, grouped, many, part, time, took};
 use crate::pipeline::Pipeline;
 use crate::server::answer::{Named, No};
@@ -78,12 +78,13 @@ fn facts(report: &Report, now: Timestamp) -> Markup {
 }
 
 fn errors(report: &Report) -> Markup {
-    let rest = report.errors.len().saturating_sub(ERRORS) as u64 + report.errors_omitted;
+    let troubles = report.troubles();
+    let rest = untold(&troubles, ERRORS) + report.errors_omitted;
     html! {
         section.card.note.bad aria-labelledby="errors" {
             header { h2 #errors { (many(report.errors.len() as u64 + report.errors_omitted, "error")) } }
             div.in {
-                @for one in report.errors.iter().take(ERRORS) { (fault(one)) }
+                @for one in troubles.iter().take(ERRORS) { (told(one)) }
                 @if rest > 0 { p.muted { "and " (grouped(rest)) " more" } }
             }
         }
