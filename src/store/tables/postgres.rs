@@ -139,14 +139,16 @@ async fn prepare(session: &mut Session, tables: &mut [Table], access: Access) ->
     }
     let mut all = Vec::with_capacity(tables.len());
     for table in tables {
-        let before = found(&transaction, table).await?;
-        let change = layout::compare(table, &before, native)?;
+        let mut there = found(&transaction, table).await?;
+        let change = layout::compare(table, &there, native)?;
         if access == Access::Write {
-            lay_out(&transaction, table, &before, change).await?;
-            all.push(Sql::new(table, &found(&transaction, table).await?));
-        } else {
-            all.push(Sql::new(table, &before));
+            let stays = change == Change::Nothing;
+            lay_out(&transaction, table, &there, change).await?;
+            if !stays {
+                there = found(&transaction, table).await?;
+            }
         }
+        all.push(Sql::new(table, &there));
     }
     within(STATEMENT_MAX, transaction.commit()).await?;
     Ok(all)
