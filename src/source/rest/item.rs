@@ -1,9 +1,11 @@
 //! The items of an answer. Of each only what the recipe names is kept, the rest is read over: most APIs tell much more
-//! than anybody asks for.
+//! than anybody asks for. Texts stay where they are in the answer.
 
+use std::borrow::Cow;
 use std::fmt;
 
-use serde::Deserialize as _;
+use serde::Deserialize;
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
@@ -11,16 +13,61 @@ use crate::config::JsonPath;
 
 /// An item of a list.
 #[derive(Debug, PartialEq)]
-pub enum Item {
+pub enum Item<'a> {
     /// An object's members, in the order they are wanted.
-    Members(Vec<Option<Value>>),
+    Members(Vec<Option<Member<'a>>>),
     /// Whatever is no object, or is wanted as a whole.
     Whole(Value),
+}
+
+/// A member of an item.
+#[derive(Debug, PartialEq)]
+pub enum Member<'a> {
+    Text(Cow<'a, str>),
+    Other(Value),
+}
+
+/// What is at a path.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Found<'v> {
+    Text(&'v str),
+    /// Anything but a text.
+    Other(&'v Value),
+}
+
+impl<'v> From<&'v Value> for Found<'v> {
+    fn from(value: &'v Value) -> Self {
+        match value {
+            Value::String(text) => Found::Text(text),
+            other => Found::Other(other),
+        }
+    }
+}
+
+impl Found<'_> {
+    pub fn is_null(self) -> bool {
+        matches!(self, Found::Other(Value::Null))
+    }
+
+    pub fn to_value(self) -> Value {
+        match self {
+            Found::Text(text) => Value::String(text.to_owned()),
+            Found::Other(value) => value.clone(),
+        }
+    }
 }
 
 /// The members of an item that paths begin with; `None` = a path stands for all of it.
 #[derive(Debug)]
 pub struct Wanted(Option<Vec<String>>);
+
+/// Where a path leads in an item.
+#[derive(Debug)]
+pub struct Place {
+    /// The place of its first name among those that are wanted.
+    member: Option<usize>,
+    path: JsonPath,
+}
 
 impl Wanted {
     pub fn of<'a>(paths: impl Iterator<Item = &'a JsonPath>) -> Self {
@@ -34,24 +81,43 @@ impl Wanted {
         Wanted(Some(names))
     }
 
-    fn place(&self, name: &str) -> Option<usize> {
-        self.0.as_ref()?.iter().position(|wanted| wanted == name)
+    /// The place of a name; `likely` is looked at first.
+    fn member(&self, name: &str, likely: usize) -> Option<usize> {
+        let names = self.0.as_ref()?;
+        if names.get(likely).is_some_and(|wanted| wanted == name) {
+            return Some(likely);
+        }
+        names.iter().position(|wanted| wanted == name)
     }
 
-    /// What is at a path, one of those it was made of.
-    pub fn find<'v>(&self, path: &JsonPath, item: &'v Item) -> Option<&'v Value> {
+    /// The place of a path, one of those it was made of.
+    pub fn place(&self, path: &JsonPath) -> Place {
+        let member = path.0.first().and_then(|name| self.member(name, 0));
+        Place { member, path: path.clone() }
+    }
+}
+
+impl Place {
+    pub fn find<'v>(&self, item: &'v Item<'_>) -> Option<Found<'v>> {
         match item {
-            Item::Whole(value) => path.find(value),
+            Item::Whole(value) => self.path.find(value).map(Found::from),
             Item::Members(members) => {
-                let (first, rest) = path.0.split_first()?;
-                JsonPath::find_in(rest, members.get(self.place(first)?)?.as_ref()?)
+                let within = self.path.0.get(1..)?;
+                match members.get(self.member?)?.as_ref()? {
+                    Member::Text(text) => within.is_empty().then_some(Found::Text(text)),
+                    Member::Other(value) => JsonPath::find_in(within, value).map(Found::from),
+                }
             }
         }
     }
 }
 
 /// The list at a path of an answer, `None` if that is no list, and what is around it.
-pub fn read(body: &[u8], path: &JsonPath, wanted: &Wanted) -> serde_json::Result<(Option<Vec<Item>>, Value)> {
+pub fn read<'a>(
+    body: &'a [u8],
+    path: &JsonPath,
+    wanted: &Wanted,
+) -> serde_json::Result<(Option<Vec<Item<'a>>>, Value)> {
     let mut json = serde_json::Deserializer::from_slice(body);
     let mut items = None;
     let rest = Level { path: &path.0, wanted, items: &mut items }.deserialize(&mut json)?;
@@ -59,7 +125,7 @@ pub fn read(body: &[u8], path: &JsonPath, wanted: &Wanted) -> serde_json::Result
     Ok((items, rest))
 }
 
-/// What is neither a list nor an object.
+/// What is neither a text, a list nor an object.
 macro_rules! plain {
     ($value:ty, $wrap:expr) => {
         type Value = $value;
@@ -87,21 +153,17 @@ macro_rules! plain {
         fn visit_f64<E: Error>(self, number: f64) -> Result<$value, E> {
             Ok($wrap(Number::from_f64(number).map_or(Value::Null, Value::Number)))
         }
-
-        fn visit_str<E: Error>(self, text: &str) -> Result<$value, E> {
-            Ok($wrap(Value::String(text.to_owned())))
-        }
     };
 }
 
 /// On the way to the list.
-struct Level<'a> {
+struct Level<'a, 'de> {
     path: &'a [String],
     wanted: &'a Wanted,
-    items: &'a mut Option<Vec<Item>>,
+    items: &'a mut Option<Vec<Item<'de>>>,
 }
 
-impl<'de> DeserializeSeed<'de> for Level<'_> {
+impl<'de> DeserializeSeed<'de> for Level<'_, 'de> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Value, D::Error> {
@@ -109,8 +171,12 @@ impl<'de> DeserializeSeed<'de> for Level<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Level<'_> {
+impl<'de> Visitor<'de> for Level<'_, 'de> {
     plain!(Value, std::convert::identity);
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Value, E> {
+        Ok(Value::String(text.to_owned()))
+    }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
         let mut around = Vec::new();
@@ -149,9 +215,9 @@ impl<'de> Visitor<'de> for Level<'_> {
 struct One<'a>(&'a Wanted);
 
 impl<'de> DeserializeSeed<'de> for One<'_> {
-    type Value = Item;
+    type Value = Item<'de>;
 
-    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Item, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Item<'de>, D::Error> {
         match &self.0.0 {
             None => Value::deserialize(json).map(Item::Whole),
             Some(_) => json.deserialize_any(self),
@@ -160,30 +226,64 @@ impl<'de> DeserializeSeed<'de> for One<'_> {
 }
 
 impl<'de> Visitor<'de> for One<'_> {
-    plain!(Item, Item::Whole);
+    plain!(Item<'de>, Item::Whole);
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Item, A::Error> {
-        let mut values = Vec::new();
-        while let Some(value) = list.next_element()? {
-            values.push(value);
-        }
-        Ok(Item::Whole(Value::Array(values)))
+    fn visit_str<E: Error>(self, text: &str) -> Result<Item<'de>, E> {
+        Ok(Item::Whole(Value::String(text.to_owned())))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Item, A::Error> {
-        let mut kept: Vec<Option<Value>> = self.0.0.iter().flatten().map(|_| None).collect();
-        while let Some(place) = members.next_key_seed(Name(self.0))? {
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Item<'de>, A::Error> {
+        Value::deserialize(SeqAccessDeserializer::new(list)).map(Item::Whole)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Item<'de>, A::Error> {
+        let mut kept = Vec::new();
+        kept.resize_with(self.0.0.as_ref().map_or(0, Vec::len), || None);
+        // Recipes and answers often agree on the order.
+        let mut likely = 0;
+        while let Some(place) = members.next_key_seed(Name(self.0, likely))? {
             match place.and_then(|place| kept.get_mut(place)) {
                 Some(member) => *member = Some(members.next_value()?),
                 None => drop(members.next_value::<IgnoredAny>()?),
             }
+            likely = place.map_or(likely, |place| place + 1);
         }
         Ok(Item::Members(kept))
     }
 }
 
+impl<'de> Deserialize<'de> for Member<'de> {
+    fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
+        json.deserialize_any(Any)
+    }
+}
+
+/// Whatever a member may be.
+struct Any;
+
+impl<'de> Visitor<'de> for Any {
+    plain!(Member<'de>, Member::Other);
+
+    fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Member<'de>, E> {
+        Ok(Member::Text(Cow::Borrowed(text)))
+    }
+
+    /// A text with escapes, which is nowhere as it reads.
+    fn visit_str<E: Error>(self, text: &str) -> Result<Member<'de>, E> {
+        Ok(Member::Text(Cow::Owned(text.to_owned())))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Member<'de>, A::Error> {
+        Value::deserialize(SeqAccessDeserializer::new(list)).map(Member::Other)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<Member<'de>, A::Error> {
+        Value::deserialize(MapAccessDeserializer::new(members)).map(Member::Other)
+    }
+}
+
 /// A member's name, as its place among those that are wanted.
-struct Name<'a>(&'a Wanted);
+struct Name<'a>(&'a Wanted, usize);
 
 impl<'de> DeserializeSeed<'de> for Name<'_> {
     type Value = Option<usize>;
@@ -201,7 +301,7 @@ impl Visitor<'_> for Name<'_> {
     }
 
     fn visit_str<E: Error>(self, name: &str) -> Result<Option<usize>, E> {
-        Ok(self.0.place(name))
+        Ok(self.0.member(name, self.1))
     }
 }
 
@@ -211,7 +311,7 @@ mod tests {
 
     use super::*;
 
-    fn listed(body: &str, path: &str, columns: &[&str]) -> (Option<Vec<Item>>, Value) {
+    fn listed<'a>(body: &'a str, path: &str, columns: &[&str]) -> (Option<Vec<Item<'a>>>, Value) {
         let paths: Vec<JsonPath> = columns.iter().map(|path| JsonPath::parse(path)).collect();
         read(body.as_bytes(), &JsonPath::parse(path), &Wanted::of(paths.iter())).unwrap()
     }
@@ -222,7 +322,7 @@ mod tests {
         let columns = ["id", "at.b", "at.c.0", "list.1", "gone", "n\u{e4}me", "0"];
         let bodies = [
             r#"[{"id": 1, "x": {"y": [1, 2]}, "at": {"b": "t", "c": [null]}, "list": [1, 2.5], "n\u00e4me": "é\n"}]"#,
-            r#"[{"id": 1, "id": 2}, {}, {"at": 3}, [7, 8], "text", null, true, -5, 18446744073709551615, 1e3]"#,
+            r#"[{"id": 1, "id": 2}, {"id": "a", "id": "b\"", "id": null}, {"id": [], "id": "c"}, {}, {"at": 3}, [7, 8], "text", null, true, -5, 18446744073709551615, 1e3]"#,
         ];
         for body in bodies {
             let (items, rest) = listed(body, "", &columns);
@@ -232,7 +332,8 @@ mod tests {
             let wanted = Wanted::of(paths.iter());
             for (item, whole) in items.iter().zip(&whole) {
                 for path in &paths {
-                    assert_eq!(wanted.find(path, item), path.find(whole), "{path} in {whole}");
+                    let found = wanted.place(path).find(item).map(Found::to_value);
+                    assert_eq!(found.as_ref(), path.find(whole), "{path} in {whole}");
                 }
             }
         }
@@ -242,7 +343,7 @@ mod tests {
     fn a_list_is_found_in_its_envelope_and_the_rest_is_kept() {
         let body = r#"{"meta": {"next": 7}, "data": {"rows": [{"id": 1}], "of": 9}}"#;
         let (items, rest) = listed(body, "data.rows", &["id"]);
-        assert_eq!(items, Some(vec![Item::Members(vec![Some(json!(1))])]));
+        assert_eq!(items, Some(vec![Item::Members(vec![Some(Member::Other(json!(1)))])]));
         assert_eq!(rest, json!({"meta": {"next": 7}, "data": {"rows": [], "of": 9}}));
         for (body, path) in [("{}", ""), ("7", ""), (r#"{"data": 3}"#, "data.rows"), ("[[1]]", "0")] {
             let (items, rest) = listed(body, path, &["id"]);

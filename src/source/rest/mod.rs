@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 
 use super::{Cursors, Event, Sink, Source, Versions};
 use crate::clock::SharedClock;
-use crate::config::{Auth, Part, RestSpec};
+use crate::config::{Auth, Part, ResourceSpec, RestSpec};
 use crate::error::{Error, Kind, Result};
 use crate::http::{self, Http};
 use crate::record::{Body, Entry, Fingerprint, Scope};
@@ -75,15 +75,14 @@ struct Api {
 
 impl Rest {
     pub fn new(spec: &RestSpec, concurrency: usize, clock: SharedClock) -> Result<Self> {
-        let pickers =
-            spec.resources.iter().map(|resource| Picker::new(&resource.table, &spec.strip)).collect();
+        let picker = |resource: &ResourceSpec| Picker::new(&resource.table, &spec.strip);
         let api = Api {
             http: Http::new(clock.clone())?,
             headers: headers(spec)?,
             clock,
             turns: Semaphore::new(concurrency.max(1)),
             concurrency: concurrency.max(1),
-            pickers,
+            pickers: spec.resources.iter().map(picker).collect::<Result<_>>()?,
             lent: lent(spec),
             forms: forms(spec),
             notes: Mutex::default(),
@@ -257,7 +256,7 @@ impl Telling<'_> {
     ) -> Result<()> {
         self.nameless = false;
         let api = self.api;
-        let mut rows = Rows::of(&api.spec.resources[self.resource].table.name, scope);
+        let mut rows = Rows::of(&api.pickers[self.resource], scope);
         let mut position = 0;
         loop {
             let message = messages.recv().await;
@@ -269,8 +268,9 @@ impl Telling<'_> {
                 Some(Message::Page(items)) => {
                     for item in items {
                         position += 1;
-                        let told = self.item(scope, position, item);
-                        rows.add(told, out).await?;
+                        if rows.add(self.item(scope, position, item)) {
+                            rows.flow(out).await?;
+                        }
                     }
                 }
                 Some(Message::Same(rows)) => return self.same(scope, rows, out).await,
@@ -297,9 +297,8 @@ impl Telling<'_> {
     /// A scope in which nothing changed. What another scope has listed before is an error here, as always.
     async fn same(&mut self, scope: &Scope, rows: Vec<(String, Lent)>, out: &mut Sink) -> Result<()> {
         for (at, (id, lent)) in rows.into_iter().enumerate() {
-            match self.meet(id, Some(lent)) {
-                Ok(()) => {}
-                Err(id) => out.send(self.twice(scope, at + 1, &id)).await?,
+            if !self.meet(&id, Some(lent)) {
+                out.send(self.twice(scope, at + 1, &id)).await?;
             }
         }
         out.send(Event::Unchanged(scope.clone())).await
@@ -311,7 +310,8 @@ impl Telling<'_> {
             self.look_into_same()?;
         }
         if self.same.over {
-            let rows = scope::names(self.api, self.resource, &same)?;
+            let names = scope::names(self.api, self.resource, &same)?;
+            let rows = names.into_iter().map(|id| (id, Lent::new())).collect();
             return self.same(scope, rows, out).await;
         }
         self.same.bytes += same.body.len();
@@ -324,48 +324,44 @@ impl Telling<'_> {
         self.same.over = true;
         self.same.bytes = 0;
         for same in std::mem::take(&mut self.same.kept) {
-            let names = scope::names(self.api, self.resource, &same)?;
-            self.seen.extend(names.into_iter().map(|(id, _)| id));
+            self.seen.extend(scope::names(self.api, self.resource, &same)?);
         }
         Ok(())
     }
 
-    /// Each id counts once; one that was met before comes back.
-    fn meet(&mut self, id: String, lent: Option<Lent>) -> Result<(), String> {
-        if self.seen.contains(&id) {
-            return Err(id);
+    /// Whether an id is met for the first time: each counts once.
+    fn meet(&mut self, id: &str, lent: Option<Lent>) -> bool {
+        if !self.seen.insert(id.to_owned()) {
+            return false;
         }
         if let Some(lent) = lent.filter(|_| !self.api.lent[self.resource].is_empty()) {
-            self.children.push(Some(Parent { external_id: id.clone(), lent }));
+            let external_id = self.api.pickers[self.resource].external_id(id).to_owned();
+            self.children.push(Some(Parent { external_id, lent }));
         }
-        self.seen.insert(id);
-        Ok(())
+        true
     }
 
     fn twice(&self, scope: &Scope, position: usize, id: &str) -> Event {
-        let name = format!("{}/{id}", self.table());
-        let error = Error::new(Kind::Invalid, format!("{name} was listed already; the first one counts"));
-        Event::Bad(Entry::new(format!("{name}#{position}"), scope, ""), error)
+        let error = Error::new(Kind::Invalid, format!("{id} was listed already; the first one counts"));
+        Event::Bad(Entry::new(format!("{id}#{position}"), scope, ""), error)
     }
 
     fn item(&mut self, scope: &Scope, position: usize, item: Picked) -> Told {
-        let bad = |id: String, error| Told::Bad(Event::Bad(Entry::new(id, scope, ""), error));
-        let (id, lent, told) = match item {
-            Picked::Bad { external_id: None, error, .. } => {
+        let bad = |id: String, error| Told::Bad(Box::new(Event::Bad(Entry::new(id, scope, ""), error)));
+        let (id, lent, row) = match item {
+            Picked::Bad { id: None, error, .. } => {
                 self.nameless = true;
                 return bad(format!("{scope}#{position}"), error);
             }
-            Picked::Bad { external_id: Some(id), error, lent } => {
-                let told = bad(format!("{}/{id}", self.table()), error);
-                (id, lent, told)
-            }
-            Picked::Row { external_id, bytes, print, lent } => {
-                (external_id.clone(), Some(lent), Told::Row { external_id, bytes, print })
-            }
+            Picked::Bad { id: Some(id), error, lent } => (id, lent, Err(error)),
+            Picked::Row { id, bytes, print, lent } => (id, Some(lent), Ok((bytes, print))),
         };
-        match self.meet(id, lent) {
-            Ok(()) => told,
-            Err(id) => Told::Bad(self.twice(scope, position, &id)),
+        if !self.meet(&id, lent) {
+            return Told::Bad(Box::new(self.twice(scope, position, &id)));
+        }
+        match row {
+            Ok((bytes, print)) => Told::Row { id, bytes, print },
+            Err(error) => bad(id, error),
         }
     }
 }

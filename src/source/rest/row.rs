@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use jiff::civil::{DateTime, date};
 use serde_json::Value;
 
-use super::item::{Item, Wanted};
+use super::item::{Found, Item, Place, Wanted};
 use crate::clock::{self, rfc3339_ms};
 use crate::config::{ColumnKind, ColumnSpec, TableSpec};
 use crate::error::{Error, Kind, Result};
@@ -22,15 +22,28 @@ const NUMBER: &str = "{n}";
 /// Longest piece of a misfit that a message repeats.
 const SHOWN_MAX: usize = 60;
 
+/// Room for a natural key: most are a number or a short word.
+const KEY_BYTES: usize = 16;
+
 /// What a parent's row lends to its children, by column.
 pub type Lent = BTreeMap<String, Value>;
 
 /// A table's columns in the order canonical JSON has them.
 pub struct Picker {
-    table: TableSpec,
-    sorted: Vec<usize>,
+    table: String,
+    columns: Vec<Column>,
+    /// The columns of the natural key, in order.
+    key: Vec<usize>,
     strip: Vec<String>,
     pub wanted: Wanted,
+}
+
+struct Column {
+    spec: ColumnSpec,
+    /// Where its values are; `None` = they are stripped.
+    place: Option<Place>,
+    /// What a row has before its value.
+    label: Vec<u8>,
 }
 
 /// A row, and what children may need of it.
@@ -42,96 +55,90 @@ pub struct Row {
 }
 
 impl Picker {
-    pub fn new(table: &TableSpec, strip: &[String]) -> Self {
-        let mut sorted: Vec<usize> = (0..table.columns.len()).collect();
-        sorted.sort_by(|a, b| table.columns[*a].name.cmp(&table.columns[*b].name));
+    pub fn new(table: &TableSpec, strip: &[String]) -> Result<Self> {
         let wanted = Wanted::of(table.columns.iter().map(|column| &column.path));
-        Picker { table: table.clone(), sorted, strip: strip.to_vec(), wanted }
+        let mut columns: Vec<Column> =
+            table.columns.iter().map(|spec| Column::of(spec, &wanted, strip)).collect();
+        columns.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
+        let place = |name: &String| columns.iter().position(|column| column.spec.name == *name);
+        let key: Option<Vec<usize>> = table.key.iter().map(place).collect();
+        let key = key.ok_or_else(|| Error::bug("a key without its column"))?;
+        Ok(Picker { table: table.name.clone(), columns, key, strip: strip.to_vec(), wanted })
     }
 
-    /// The natural key, its parts joined by `/`. In a key of several parts a `/` of their own is escaped.
-    pub fn external_id(&self, item: &Item, lent: &Lent) -> Result<String> {
-        let mut id = String::new();
-        for name in &self.table.key {
-            let column = self.table.column(name).ok_or_else(|| Error::bug("a key without its column"))?;
-            let part = match self.find(column, item, lent) {
-                Some(Value::String(text)) if column.kind == ColumnKind::Text && !text.is_empty() => {
-                    text.clone()
+    /// What the entry of an item is called: the table, and the natural key.
+    pub fn id(&self, item: &Item<'_>, lent: &Lent) -> Result<String> {
+        let mut id = Vec::with_capacity(self.table.len() + 1 + KEY_BYTES);
+        id.extend_from_slice(self.table.as_bytes());
+        for at in &self.key {
+            let column = &self.columns[*at];
+            let spec = &column.spec;
+            id.push(b'/');
+            match column.find(item, lent) {
+                Some(Found::Text(text)) if spec.kind == ColumnKind::Text && !text.is_empty() => {
+                    match self.key.len() {
+                        1 => id.extend_from_slice(text.as_bytes()),
+                        _ => id.extend_from_slice(text.replace('%', "%25").replace('/', "%2F").as_bytes()),
+                    }
                 }
-                Some(value @ Value::Number(_)) if column.kind == ColumnKind::Integer => {
-                    whole(value).map_err(|why| misfit(column, why))?.to_string()
+                Some(Found::Other(value @ Value::Number(_))) if spec.kind == ColumnKind::Integer => {
+                    canonical::write_integer(&mut id, whole(value).map_err(|why| misfit(spec, why))?);
                 }
-                Some(other) => return Err(misfit(column, format!("{} is no key", shown(other)))),
-                None => return Err(misfit(column, "it names the item, and is missing".to_owned())),
-            };
-            if !id.is_empty() {
-                id.push('/');
-            }
-            match self.table.key.len() {
-                1 => id.push_str(&part),
-                _ => id.push_str(&part.replace('%', "%25").replace('/', "%2F")),
+                Some(other) => return Err(misfit(spec, format!("{} is no key", shown(other)))),
+                None => return Err(misfit(spec, "it names the item, and is missing".to_owned())),
             }
         }
-        Ok(id)
+        String::from_utf8(id).map_err(|error| Error::bug("an id that is no text").caused_by(error))
     }
 
-    pub fn row(&self, item: &Item, lent: &Lent) -> Result<Row> {
-        let mut row = Row { bytes: Vec::with_capacity(256), unknown: Vec::new() };
-        self.row_into(&mut row, item, lent)?;
-        Ok(row)
+    /// The natural key in an id, its parts joined by `/`. In a key of several parts a `/` of their own is escaped.
+    pub fn external_id<'i>(&self, id: &'i str) -> &'i str {
+        id.get(self.table.len() + 1..).unwrap_or_default()
     }
 
-    /// The same behind what is there already.
-    pub fn row_into(&self, row: &mut Row, item: &Item, lent: &Lent) -> Result<()> {
+    /// The row of an item, in place of the one that was there.
+    pub fn row(&self, row: &mut Row, item: &Item<'_>, lent: &Lent) -> Result<()> {
+        row.bytes.clear();
+        row.unknown.clear();
         row.bytes.push(b'{');
-        for at in &self.sorted {
-            let column = &self.table.columns[*at];
-            let Some(value) = self.find(column, item, lent) else {
-                if column.optional {
+        for column in &self.columns {
+            let Some(value) = column.find(item, lent) else {
+                if column.spec.optional {
                     continue;
                 }
-                return Err(misfit(column, "it is missing".to_owned()));
+                return Err(misfit(&column.spec, "it is missing".to_owned()));
             };
             if row.bytes.len() > 1 {
                 row.bytes.push(b',');
             }
-            canonical::write_string(&mut row.bytes, &column.name);
-            row.bytes.push(b':');
-            self.write(row, column, value).map_err(|why| misfit(column, why))?;
+            row.bytes.extend_from_slice(&column.label);
+            self.write(row, &column.spec, value).map_err(|why| misfit(&column.spec, why))?;
         }
         row.bytes.push(b'}');
         Ok(())
     }
 
     /// What a child may refer to: text and integer columns as they are in the item.
-    pub fn lend(&self, item: &Item, lent: &Lent, wanted: &[String]) -> Lent {
-        let columns = wanted.iter().filter_map(|name| self.table.column(name));
+    pub fn lend(&self, item: &Item<'_>, lent: &Lent, wanted: &[String]) -> Lent {
+        let columns =
+            wanted.iter().filter_map(|name| self.columns.iter().find(|column| column.spec.name == *name));
         columns
-            .filter_map(|column| Some((column.name.clone(), self.find(column, item, lent)?.clone())))
+            .filter_map(|column| Some((column.spec.name.clone(), column.find(item, lent)?.to_value())))
             .collect()
     }
 
-    /// The value of a column; null is the same as nothing, and so is what is stripped.
-    fn find<'v>(&self, column: &ColumnSpec, item: &'v Item, lent: &'v Lent) -> Option<&'v Value> {
-        let stripped = column.path.0.iter().any(|part| self.strip.contains(part));
-        let own = if stripped {
-            None
-        } else {
-            self.wanted.find(&column.path, item).filter(|value| !value.is_null())
-        };
-        own.or_else(|| lent.get(column.parent.as_deref()?)).filter(|value| !value.is_null())
-    }
-
-    fn write(&self, row: &mut Row, column: &ColumnSpec, value: &Value) -> Result<(), String> {
+    fn write(&self, row: &mut Row, column: &ColumnSpec, value: Found<'_>) -> Result<(), String> {
         let out = &mut row.bytes;
         match (&column.kind, value) {
-            (ColumnKind::Text, Value::String(text)) => canonical::write_string(out, text),
-            (ColumnKind::Integer, Value::Number(_)) => canonical::write_integer(out, whole(value)?),
-            (ColumnKind::Real, Value::Number(number)) => canonical::write_number(out, number),
-            (ColumnKind::Boolean, Value::Bool(_)) => canonical::write(out, value),
-            (ColumnKind::Timestamp, Value::String(text)) => canonical::write_string(out, &timestamp(text)?),
-            (ColumnKind::MsDate, Value::String(text)) => canonical::write_string(out, &ms_date(text)?),
-            (ColumnKind::Enum { names, unknown }, Value::Number(_)) => {
+            (ColumnKind::Text | ColumnKind::Json, Found::Text(text)) => canonical::write_string(out, text),
+            (ColumnKind::Timestamp, Found::Text(text)) => canonical::write_string(out, &timestamp(text)?),
+            (ColumnKind::MsDate, Found::Text(text)) => canonical::write_string(out, &ms_date(text)?),
+            (ColumnKind::Integer, Found::Other(value @ Value::Number(_))) => {
+                canonical::write_integer(out, whole(value)?);
+            }
+            (ColumnKind::Real, Found::Other(Value::Number(number))) => canonical::write_number(out, number),
+            (ColumnKind::Boolean, Found::Other(value @ Value::Bool(_))) => canonical::write(out, value),
+            (ColumnKind::Enum { names, unknown }, Found::Other(value @ Value::Number(_))) => {
                 let number = whole(value)?;
                 if let Some(word) = names.get(&number) {
                     canonical::write_string(out, word);
@@ -140,7 +147,7 @@ impl Picker {
                     row.unknown.push((column.name.clone(), number));
                 }
             }
-            (ColumnKind::Json, value) => {
+            (ColumnKind::Json, Found::Other(value)) => {
                 let mut value = value.clone();
                 strip(&mut value, &self.strip);
                 exact(&value)?;
@@ -149,6 +156,23 @@ impl Picker {
             (kind, other) => return Err(format!("{} is not {}", shown(other), wanted(kind))),
         }
         Ok(())
+    }
+}
+
+impl Column {
+    fn of(spec: &ColumnSpec, wanted: &Wanted, strip: &[String]) -> Self {
+        let stripped = spec.path.0.iter().any(|part| strip.contains(part));
+        let mut label = Vec::new();
+        canonical::write_string(&mut label, &spec.name);
+        label.push(b':');
+        Column { spec: spec.clone(), place: (!stripped).then(|| wanted.place(&spec.path)), label }
+    }
+
+    /// Its value; null is the same as nothing, and so is what is stripped.
+    fn find<'v>(&self, item: &'v Item<'_>, lent: &'v Lent) -> Option<Found<'v>> {
+        let own = self.place.as_ref().and_then(|place| place.find(item)).filter(|value| !value.is_null());
+        own.or_else(|| lent.get(self.spec.parent.as_deref()?).map(Found::from))
+            .filter(|value| !value.is_null())
     }
 }
 
@@ -169,8 +193,8 @@ fn misfit(column: &ColumnSpec, why: String) -> Error {
         .remedy_is("Correct the item at its source, or the column in the recipe.")
 }
 
-fn shown(value: &Value) -> String {
-    let text = value.to_string();
+fn shown(value: Found<'_>) -> String {
+    let text = value.to_value().to_string();
     let mut short: String = text.chars().take(SHOWN_MAX).collect();
     if short.len() < text.len() {
         short.push('…');
@@ -187,7 +211,7 @@ fn whole(value: &Value) -> Result<i64, String> {
     });
     match number {
         Some(number) if number.unsigned_abs() <= EXACT_MAX => Ok(number),
-        _ => Err(format!("{} is not an integer JSON can hold exactly", shown(value))),
+        _ => Err(format!("{} is not an integer JSON can hold exactly", shown(value.into()))),
     }
 }
 
@@ -251,7 +275,9 @@ fn ms_date(text: &str) -> Result<String, String> {
 mod tests {
     use serde_json::json;
 
+    use super::super::item;
     use super::*;
+    use crate::config::JsonPath;
 
     #[test]
     fn scenario_16_dates_are_read_by_their_milliseconds_and_garbage_is_refused() {
@@ -293,6 +319,116 @@ mod tests {
         ] {
             assert_eq!(whole(&given).ok(), read, "{given}");
         }
+    }
+
+    fn column(name: &str, path: &str, kind: ColumnKind) -> ColumnSpec {
+        let (name, path) = (name.to_owned(), JsonPath::parse(path));
+        ColumnSpec { name, path, kind, optional: true, index: None, parent: None }
+    }
+
+    /// What becomes of the items of a body: ids and rows, or why not.
+    fn picked(key: &[&str], columns: Vec<ColumnSpec>, strip: &[&str], body: &str) -> Vec<[String; 2]> {
+        let key = key.iter().map(|name| (*name).to_owned()).collect();
+        let strip: Vec<String> = strip.iter().map(|name| (*name).to_owned()).collect();
+        let picker = Picker::new(&TableSpec { name: "t".into(), key, columns }, &strip).unwrap();
+        let (items, _) = item::read(body.as_bytes(), &JsonPath::parse(""), &picker.wanted).unwrap();
+        let lent = Lent::from([("of".to_owned(), json!("a \"parent\"")), ("nil".to_owned(), Value::Null)]);
+        let mut row = Row::default();
+        let mut pick = |item: &Item<'_>| {
+            let id = picker.id(item, &lent).unwrap_or_else(|error| error.to_string());
+            let written = picker.row(&mut row, item, &lent);
+            let text = String::from_utf8(row.bytes.clone()).unwrap();
+            [id, written.map_or_else(|error| error.to_string(), |()| text)]
+        };
+        items.unwrap().iter().map(&mut pick).collect()
+    }
+
+    #[test]
+    fn rows_are_the_columns_in_order_whatever_way_an_item_says_them() {
+        let columns = || {
+            let mut of = column("of", "of", ColumnKind::Text);
+            of.parent = Some("of".to_owned());
+            vec![
+                column("z", "n\u{e4}me", ColumnKind::Text),
+                column("id", "id", ColumnKind::Integer),
+                column("deep", "at.list.1", ColumnKind::Text),
+                column("any", "at", ColumnKind::Json),
+                of,
+            ]
+        };
+        let lent = r#""of":"a \"parent\"""#;
+        for (item, row) in [
+            (r#"{"id": 1}"#, format!(r#"{{"id":1,{lent}}}"#)),
+            (r#"{"id": 7, "id": 1}"#, format!(r#"{{"id":1,{lent}}}"#)),
+            (r#"{"of": "x", "of": null, "id": 1.0}"#, format!(r#"{{"id":1,{lent}}}"#)),
+            (
+                r#"{"of": "o", "id": 1, "n\u00e4me": "\u0041\"\n\/é"}"#,
+                r#"{"id":1,"of":"o","z":"A\"\n/é"}"#.into(),
+            ),
+            (r#"{"näme": "x", "\u006ff": "o", "id": 1}"#, r#"{"id":1,"of":"o","z":"x"}"#.into()),
+            (
+                r#"{"of": "o", "id": 1, "at": {"list": [1, "t"], "b": null}}"#,
+                r#"{"any":{"b":null,"list":[1,"t"]},"deep":"t","id":1,"of":"o"}"#.into(),
+            ),
+            (r#"{"of": "o", "id": 1, "at": "te\tt"}"#, r#"{"any":"te\tt","id":1,"of":"o"}"#.into()),
+        ] {
+            let found = picked(&["id"], columns(), &[], &format!("[{item}]"));
+            assert_eq!(found, [["t/1".to_owned(), row]], "{item}");
+        }
+        let body = r#"[{"id": 1, "of": "o", "at": {"list": [0, "s"], "v": 1}, "näme": "x"}]"#;
+        let kept = r#"{"any":{"list":[0,"s"]},"deep":"s","id":1,"of":"o","z":"x"}"#;
+        assert_eq!(picked(&["id"], columns(), &["v"], body)[0][1], kept);
+        assert_eq!(
+            picked(&["id"], columns(), &["list", "of"], body)[0][1],
+            format!(r#"{{"any":{{"v":1}},"id":1,{lent},"z":"x"}}"#)
+        );
+    }
+
+    #[test]
+    fn keys_of_several_parts_are_told_apart() {
+        let columns = || vec![column("a", "a", ColumnKind::Text), column("b", "b", ColumnKind::Integer)];
+        let ids = |key: &[&str], body: &str| picked(key, columns(), &[], body)[0][0].clone();
+        assert_eq!(ids(&["a"], r#"[{"a": "x/50%\u00e9"}]"#), "t/x/50%é");
+        assert_eq!(ids(&["a", "b"], r#"[{"a": "x/50%", "b": -3}]"#), "t/x%2F50%25/-3");
+        assert_eq!(ids(&["b", "a"], r#"[{"a": "x", "b": 3e0}]"#), "t/3/x");
+        for (body, why) in [
+            (r#"[{"a": "", "b": 1}]"#, r#"the column `a` does not fit: "" is no key"#),
+            (r#"[{"a": 1, "b": 1}]"#, "the column `a` does not fit: 1 is no key"),
+            (r#"[{"a": "x", "b": "1"}]"#, r#"the column `b` does not fit: "1" is no key"#),
+            (r#"[{"a": "x", "b": null}]"#, "the column `b` does not fit: it names the item, and is missing"),
+            (r#"[["x", 1]]"#, "the column `a` does not fit: it names the item, and is missing"),
+        ] {
+            assert!(ids(&["a", "b"], body).contains(why), "{body}: {}", ids(&["a", "b"], body));
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_shown() {
+        let names = BTreeMap::from([(1, "one".to_owned())]);
+        let kinds = || {
+            [
+                (ColumnKind::Text, "text"),
+                (ColumnKind::Integer, "an integer"),
+                (ColumnKind::Real, "a number"),
+                (ColumnKind::Boolean, "true or false"),
+                (ColumnKind::Timestamp, "an RFC 3339 instant"),
+                (ColumnKind::Enum { names: names.clone(), unknown: "{n}?".into() }, "an integer"),
+            ]
+        };
+        for (kind, wanted) in kinds() {
+            let body = r#"[{"x": ["a\u0022b"]}, {"x": {"y": 1}}]"#;
+            let rows = picked(&[], vec![column("x", "x", kind)], &[], body);
+            for (row, shown) in rows.iter().zip([r#"["a\"b"]"#, r#"{"y":1}"#]) {
+                let why = format!("the column `x` does not fit: {shown} is not {wanted}");
+                assert!(row[1].contains(&why), "{row:?} {why}");
+            }
+        }
+        let long = format!(r#"[{{"x": "\"{}"}}]"#, "é".repeat(100));
+        let row = &picked(&[], vec![column("x", "x", ColumnKind::Integer)], &[], &long)[0][1];
+        assert!(
+            row.contains(&format!(r#"fit: "\"{}… is not an integer"#, "é".repeat(SHOWN_MAX - 3))),
+            "{row}"
+        );
     }
 
     #[test]

@@ -19,7 +19,7 @@ use url::Url;
 use super::item::{self, Item};
 use super::pages::{self, Turned};
 use super::row::{Lent, Row};
-use super::rows::Summary;
+use super::rows::{Blocks, Summary};
 use super::{Api, BODY_BYTES_MAX, PAGES_MAX};
 use crate::config::Part;
 use crate::error::{Error, Kind, Result};
@@ -44,14 +44,14 @@ pub struct Which {
 /// What becomes of an item.
 pub enum Picked {
     Row {
-        external_id: String,
-        bytes: Vec<u8>,
+        id: String,
+        bytes: Bytes,
         print: Fingerprint,
         lent: Lent,
     },
     /// It is there and cannot be used. Without an id nobody knows which row it is.
     Bad {
-        external_id: Option<String>,
+        id: Option<String>,
         error: Error,
         lent: Option<Lent>,
     },
@@ -73,20 +73,40 @@ pub struct Verbatim {
     pub body: Bytes,
 }
 
+/// The page a scope has come to.
+struct Turn<'a> {
+    url: &'a Url,
+    /// Pages read so far, this one included.
+    pages: u64,
+    /// The scope has no other list.
+    alone: bool,
+}
+
+impl Turn<'_> {
+    /// This page may be all there is to the scope.
+    fn is_only(&self) -> bool {
+        self.alone && self.pages == 1
+    }
+}
+
 /// A page as it came.
-struct Page {
-    items: Vec<Item>,
+struct Page<'a> {
+    items: Vec<Item<'a>>,
     rest: Value,
-    link: Option<String>,
     /// Nothing about it is worth a word.
     quiet: bool,
-    /// `None` = there is more to know of this resource than whether it changed.
-    mark: Option<String>,
 }
 
 enum Read {
-    Page(Page),
+    Page {
+        says: Message,
+        /// `None` = there is more to know of this resource than whether it changed.
+        mark: Option<String>,
+        next: Option<Url>,
+    },
     Verbatim(Verbatim),
+    /// A good answer that leads nowhere; asking again will not help.
+    Astray(Error),
 }
 
 /// Part of every mark: changes when the same answer would become other rows.
@@ -134,26 +154,20 @@ async fn pages_of(
         let mut asked = HashSet::new();
         loop {
             turn_to(&url, &mut asked)?;
-            let page = match ask(api, which, &url, stop).await? {
-                Read::Page(page) => page,
+            let turn = Turn { url: &url, pages: asked.len() as u64, alone };
+            let (says, next) = match ask(api, which, &turn, stop).await? {
+                Read::Page { says, mark: found, next } => {
+                    mark = found;
+                    (says, next)
+                }
                 Read::Verbatim(same) => {
                     // Nobody listening any more is no reason to complain.
                     let _ = out.send(Message::Verbatim(same)).await;
                     return Ok(None);
                 }
+                Read::Astray(error) => return Err(error),
             };
-            let turned = Turned {
-                url: &url,
-                pages: asked.len() as u64,
-                items: page.items.len(),
-                answer: &page.rest,
-                link: page.link.as_deref(),
-            };
-            let next = pages::next(&spec.pagination, &turned)?;
-            let whole = alone && asked.len() == 1 && next.is_none();
-            let (message, quiet) = told(api, which, &page, whole);
-            mark = page.mark.filter(|_| whole && quiet);
-            if out.send(message).await.is_err() {
+            if out.send(says).await.is_err() {
                 return Ok(None);
             }
             match next {
@@ -174,20 +188,6 @@ fn turn_to(url: &Url, asked: &mut HashSet<Url>) -> Result<()> {
         return Err(Error::new(Kind::Invalid, format!("the list has more than {PAGES_MAX} pages")));
     }
     Ok(())
-}
-
-/// What a page says, and whether that is all: nothing about it needs to be said again.
-fn told(api: &Api, which: &Which, page: &Page, whole: bool) -> (Message, bool) {
-    if let Some(same) = whole.then(|| unchanged(api, which, &page.items)).flatten() {
-        return (Message::Same(same), false);
-    }
-    let mut quiet = page.quiet;
-    let pick = |item: &Item| {
-        let (item, said) = pick(api, which.resource, which.parent.as_ref(), item);
-        quiet &= !said;
-        item
-    };
-    (Message::Page(page.items.iter().map(pick).collect()), quiet)
 }
 
 /// The path with its places filled in.
@@ -215,7 +215,7 @@ fn address(api: &Api, path: &[Part], parent: Option<&Parent>) -> Result<Url> {
         .map_err(|error| Error::new(Kind::Config, "the path of a resource gives no URL").caused_by(error))
 }
 
-async fn ask(api: &Api, which: &Which, url: &Url, stop: &AtomicBool) -> Result<Read> {
+async fn ask(api: &Api, which: &Which, turn: &Turn<'_>, stop: &AtomicBool) -> Result<Read> {
     let _turn = api.turns.acquire().await.map_err(|_| Error::bug("a closed semaphore"))?;
     if stop.load(Ordering::SeqCst) {
         return Err(Error::new(Kind::Canceled, "stopped by request"));
@@ -223,13 +223,13 @@ async fn ask(api: &Api, which: &Which, url: &Url, stop: &AtomicBool) -> Result<R
     if !api.spec.delay.is_zero() {
         api.clock.sleep(api.spec.delay).await;
     }
-    let mut ask = Ask::get(url.clone(), api.spec.timeout, BODY_BYTES_MAX).patience(api.patience());
+    let mut ask = Ask::get(turn.url.clone(), api.spec.timeout, BODY_BYTES_MAX).patience(api.patience());
     ask.headers = api.headers.clone();
-    api.http.read(&ask, |answer| judge(api, which, &answer)).await
+    api.http.read(&ask, |answer| judge(api, which, turn, &answer)).await
 }
 
 /// Judge an answer. What may be better next time is `Unavailable`, and asked for again.
-fn judge(api: &Api, which: &Which, answer: &Answer) -> Result<Read> {
+fn judge(api: &Api, which: &Which, turn: &Turn<'_>, answer: &Answer) -> Result<Read> {
     let kind = answer.header(header::CONTENT_TYPE).unwrap_or_default();
     let media = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     if !media.is_empty() && !media.ends_with("/json") && !media.ends_with("+json") {
@@ -245,7 +245,21 @@ fn judge(api: &Api, which: &Which, answer: &Answer) -> Result<Read> {
     if mark.is_some() && mark.as_deref() == which.cursor.as_deref().and_then(mark_in) {
         return Ok(Read::Verbatim(Verbatim { parent: which.parent.clone(), body: answer.body.clone() }));
     }
-    page(api, which.resource, &answer.body).map(|page| Read::Page(Page { link, mark, ..page }))
+    let page = page(api, which.resource, &answer.body)?;
+    let (items, rest) = (page.items.len(), &page.rest);
+    let turned = Turned { url: turn.url, pages: turn.pages, items, answer: rest, link: link.as_deref() };
+    let next = match pages::next(&api.spec.resources[which.resource].pagination, &turned) {
+        Ok(next) => next,
+        Err(error) => return Ok(Read::Astray(error)),
+    };
+    let whole = turn.is_only() && next.is_none();
+    let (picked, quiet) = pick_all(api, which, &page);
+    let says = if whole && are_unchanged(api, which, &picked) {
+        Message::Same(named(picked))
+    } else {
+        Message::Page(picked)
+    };
+    Ok(Read::Page { says, mark: mark.filter(|_| whole && quiet), next })
 }
 
 /// The answer as one hash, with everything else its rows depend on.
@@ -262,7 +276,7 @@ fn mark(api: &Api, which: &Which, link: Option<&str>, body: &[u8]) -> Result<Str
     Ok(Fingerprint::of_parts(&parts).to_string())
 }
 
-fn page(api: &Api, resource: usize, body: &[u8]) -> Result<Page> {
+fn page<'a>(api: &Api, resource: usize, body: &'a [u8]) -> Result<Page<'a>> {
     let path = &api.spec.resources[resource].items;
     let (items, rest) = item::read(body, path, &api.pickers[resource].wanted).map_err(|error| {
         let kind = if error.is_eof() { Kind::Unavailable } else { Kind::Invalid };
@@ -270,7 +284,7 @@ fn page(api: &Api, resource: usize, body: &[u8]) -> Result<Page> {
     })?;
     let quiet = api.check_version(&rest)?;
     match items {
-        Some(items) => Ok(Page { items, rest, quiet, link: None, mark: None }),
+        Some(items) => Ok(Page { items, rest, quiet }),
         None => {
             let place = if path.0.is_empty() { "the answer".to_owned() } else { format!("`{path}`") };
             Err(Error::new(Kind::Invalid, format!("{place} is not a list"))
@@ -280,61 +294,61 @@ fn page(api: &Api, resource: usize, body: &[u8]) -> Result<Page> {
 }
 
 /// What the rows of an answer that did not change are called.
-pub fn names(api: &Api, resource: usize, same: &Verbatim) -> Result<Vec<(String, Lent)>> {
+pub fn names(api: &Api, resource: usize, same: &Verbatim) -> Result<Vec<String>> {
     let none = Lent::new();
     let lent = same.parent.as_ref().map_or(&none, |parent| &parent.lent);
-    let picker = &api.pickers[resource];
     let items = page(api, resource, &same.body)?.items;
-    items.iter().map(|item| Ok((picker.external_id(item, lent)?, Lent::new()))).collect()
+    items.iter().map(|item| api.pickers[resource].id(item, lent)).collect()
 }
 
-/// The rows of a scope that is all on one page, if they come to what they came to before. They are not kept: a scope
-/// that changed is picked again.
-fn unchanged(api: &Api, which: &Which, items: &[Item]) -> Option<Vec<(String, Lent)>> {
-    let cursor = which.cursor.as_ref()?;
+/// Whether the rows of a scope that is all on one page come to what they came to before.
+fn are_unchanged(api: &Api, which: &Which, picked: &[Picked]) -> bool {
+    let Some(cursor) = &which.cursor else { return false };
+    let mut summary = Summary::default();
+    for item in picked {
+        let Picked::Row { id, print, .. } = item else { return false };
+        summary.add(api.pickers[which.resource].external_id(id), print);
+    }
+    summary.finish() == rows_in(cursor)
+}
+
+/// What rows are called, and what they lend.
+fn named(picked: Vec<Picked>) -> Vec<(String, Lent)> {
+    let named = picked.into_iter().filter_map(|item| match item {
+        Picked::Row { id, lent, .. } => Some((id, lent)),
+        Picked::Bad { .. } => None,
+    });
+    named.collect()
+}
+
+/// The items of a page as rows, and whether nothing about them is worth a word.
+fn pick_all(api: &Api, which: &Which, page: &Page<'_>) -> (Vec<Picked>, bool) {
+    let mut quiet = page.quiet;
+    let (mut row, mut blocks) = (Row::default(), Blocks::of(page.items.len()));
+    let picked = page.items.iter().map(|item| {
+        let picked = pick(api, which, item, &mut row, &mut blocks);
+        quiet &= row.unknown.is_empty() && matches!(picked, Picked::Row { .. });
+        picked
+    });
+    (picked.collect(), quiet)
+}
+
+/// An item as a row.
+fn pick(api: &Api, which: &Which, item: &Item<'_>, row: &mut Row, blocks: &mut Blocks) -> Picked {
     let picker = &api.pickers[which.resource];
     let none = Lent::new();
-    let lent = which.parent.as_ref().map_or(&none, |parent| &parent.lent);
-    let mut rows = Vec::with_capacity(items.len());
-    let (mut summary, mut row, mut unknown) = (Summary::default(), Row::default(), Vec::new());
-    for item in items {
-        let external_id = picker.external_id(item, lent).ok()?;
-        row.bytes.clear();
-        picker.row_into(&mut row, item, lent).ok()?;
-        summary.add(&external_id, &Fingerprint::of(&row.bytes));
-        unknown.append(&mut row.unknown);
-        rows.push((external_id, picker.lend(item, lent, &api.lent[which.resource])));
+    let from_parent = which.parent.as_ref().map_or(&none, |parent| &parent.lent);
+    let id = match picker.id(item, from_parent) {
+        Ok(id) => id,
+        Err(error) => return Picked::Bad { id: None, error, lent: None },
+    };
+    let lent = picker.lend(item, from_parent, &api.lent[which.resource]);
+    if let Err(error) = picker.row(row, item, from_parent) {
+        return Picked::Bad { id: Some(id), error, lent: Some(lent) };
     }
-    if summary.finish() != rows_in(cursor) {
-        return None;
-    }
-    note_unknown(api, which.resource, &unknown);
-    Some(rows)
-}
-
-fn note_unknown(api: &Api, resource: usize, unknown: &[(String, i64)]) {
-    for (column, number) in unknown {
-        let table = &api.spec.resources[resource].table.name;
+    for (column, number) in &row.unknown {
+        let table = &api.spec.resources[which.resource].table.name;
         api.note(format!("{table}.{column}: {number} stands for no known word"));
     }
-}
-
-/// An item as a row, and whether there is something to be said about it.
-fn pick(api: &Api, resource: usize, parent: Option<&Parent>, item: &Item) -> (Picked, bool) {
-    let picker = &api.pickers[resource];
-    let none = Lent::new();
-    let from_parent = parent.map_or(&none, |parent| &parent.lent);
-    let external_id = match picker.external_id(item, from_parent) {
-        Ok(id) => id,
-        Err(error) => return (Picked::Bad { external_id: None, error, lent: None }, true),
-    };
-    let lent = picker.lend(item, from_parent, &api.lent[resource]);
-    match picker.row(item, from_parent) {
-        Ok(row) => {
-            note_unknown(api, resource, &row.unknown);
-            let print = Fingerprint::of(&row.bytes);
-            (Picked::Row { external_id, bytes: row.bytes, print, lent }, !row.unknown.is_empty())
-        }
-        Err(error) => (Picked::Bad { external_id: Some(external_id), error, lent: Some(lent) }, true),
-    }
+    Picked::Row { id, bytes: blocks.keep(&row.bytes), print: Fingerprint::of(&row.bytes), lent }
 }
