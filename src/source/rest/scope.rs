@@ -239,9 +239,9 @@ fn judge(api: &Api, which: &Which, turn: &Turn<'_>, answer: &Answer) -> Result<R
     let link = answer.headers.get_all(header::LINK).iter().filter_map(|link| link.to_str().ok());
     let link: Vec<&str> = link.collect();
     let link = (!link.is_empty()).then(|| link.join(", "));
-    // What children hang from must be read anyway.
-    let childless = !api.has_children(which.resource);
-    let mark = childless.then(|| mark(api, which, link.as_deref(), &answer.body)).transpose()?;
+    // What children hang from must be read anyway, and a later page that is what all of the scope once was is not.
+    let marked = turn.is_only() && !api.has_children(which.resource);
+    let mark = marked.then(|| mark(api, which, link.as_deref(), &answer.body)).transpose()?;
     if mark.is_some() && mark.as_deref() == which.cursor.as_deref().and_then(mark_in) {
         return Ok(Read::Verbatim(Verbatim { parent: which.parent.clone(), body: answer.body.clone() }));
     }

@@ -165,3 +165,21 @@ async fn another_recipe_reads_the_same_answer_anew() {
     club.did([0, 3, 2, 0]).await;
     assert_eq!(club.row("cast(since as text)", 12), "1912");
 }
+
+/// Newest first, three on a page: what was all of the list is its second page now.
+#[tokio::test]
+async fn a_later_page_that_is_what_all_of_the_list_was_hides_nothing() {
+    let mut club = Club::new();
+    club.more = "[[resources]]\nname = \"news\"\npath = \"/news\"\nkey = \"id\"\n\
+                 pagination = { page = \"p\", size = \"n\", per = 3 }\ncolumns = { id = \"integer\" }\n";
+    let page = |number: u32, ids: &[u32]| {
+        let items = ids.iter().map(|id| json!({"id": id})).collect();
+        club.answers.lock().unwrap().insert(format!("/news?n=3&p={number}"), items);
+    };
+    page(1, &[2, 1]);
+    club.did([7, 0, 0, 0]).await;
+    page(1, &[5, 4, 3]);
+    page(2, &[2, 1]);
+    club.did([3, 0, 7, 0]).await;
+    club.did([0, 0, 10, 0]).await;
+}
