@@ -7,7 +7,7 @@
 //! It refuses to guess: an answer that is not what the recipe says breaks its scope, and an item that does not fit its
 //! columns is an error of that item alone.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
@@ -27,11 +27,13 @@ use crate::record::{Body, Entry, Fingerprint, Scope};
 use crate::retry::Patience;
 
 mod item;
+mod met;
 mod pages;
 mod row;
 mod rows;
 mod scope;
 
+use met::Met;
 use row::{Lent, Picker};
 use rows::{Rows, Told};
 use scope::{Message, Parent, Picked, Verbatim, Which};
@@ -100,7 +102,7 @@ impl Rest {
         cursors: &Cursors,
         out: &mut Sink,
     ) -> Result<Vec<Option<Parent>>> {
-        let (seen, children) = (HashSet::new(), Vec::new());
+        let (seen, children) = (Met::default(), Vec::new());
         let nameless = false;
         let same = Unread::default();
         let mut telling = Telling { api: &self.api, resource, cursors, seen, children, nameless, same };
@@ -218,7 +220,7 @@ struct Telling<'a> {
     api: &'a Api,
     resource: usize,
     cursors: &'a Cursors,
-    seen: HashSet<String>,
+    seen: Met,
     children: Vec<Option<Parent>>,
     /// The scope has an item without a key: any known row might be it.
     nameless: bool,
@@ -324,14 +326,16 @@ impl Telling<'_> {
         self.same.over = true;
         self.same.bytes = 0;
         for same in std::mem::take(&mut self.same.kept) {
-            self.seen.extend(scope::names(self.api, self.resource, &same)?);
+            for id in scope::names(self.api, self.resource, &same)? {
+                self.seen.is_first(&id);
+            }
         }
         Ok(())
     }
 
     /// Whether an id is met for the first time: each counts once.
     fn meet(&mut self, id: &str, lent: Option<Lent>) -> bool {
-        if !self.seen.insert(id.to_owned()) {
+        if !self.seen.is_first(id) {
             return false;
         }
         if let Some(lent) = lent.filter(|_| !self.api.lent[self.resource].is_empty()) {
