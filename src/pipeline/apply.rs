@@ -21,7 +21,7 @@ use super::{Ask, Pipeline};
 use crate::error::{Error, Fault, Kind, Result};
 use crate::shape::Existing;
 use crate::state::held::HeldItem;
-use crate::state::journal::{Change, Late, OpenBatch};
+use crate::state::journal::{self, Change, Late, OpenBatch};
 use crate::state::{Report, item, keys};
 use crate::store::{Item, Outcome, Sum};
 
@@ -252,8 +252,8 @@ impl<'a, P: Prepare> Applier<'a, P> {
             writes.iter().flat_map(|write| [&write.blob, &write.body]).flatten().map(|item| (**item).clone()),
         );
         dedup_by_key(items);
-        let intents: Vec<_> = writes.iter().map(|write| &write.intent).collect();
-        items.push(item(keys::journal(pipeline, run, number), &intents)?);
+        let intents = writes.iter().map(|write| &write.intent);
+        items.push(journal::journal(keys::journal(pipeline, run, number), intents)?);
         items.push(item(keys::open_batch(pipeline, run, number), &OpenBatch { only: None })?);
         // With every batch, so that the journal of a run that is cut off is found and forgotten one day.
         items.push(item(keys::weight(pipeline, run), &self.applied.journal_bytes)?);

@@ -4,7 +4,7 @@
 use super::Pipeline;
 use super::lines::Lines;
 use super::plan::{Action, Kept, Seen, Step, Why};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::record::{Fingerprint, Version};
 use crate::state::journal::Change;
 use crate::state::{Base, Pointer, keys};
@@ -54,9 +54,7 @@ fn step(identity: &str, key: &str, version: &Version, known: Option<(Fingerprint
             carry: None,
             written: Pointer::unset(),
         };
-        let json =
-            serde_json::to_string(&base).map_err(|error| Error::bug("encoding a base").caused_by(error))?;
-        Ok((base.fingerprint, json))
+        Ok((base.fingerprint, base.json()?))
     };
     let base = match known {
         Some((stamp, json))

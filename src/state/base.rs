@@ -6,11 +6,11 @@
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
-use serde::ser::SerializeMap as _;
 use serde::{Deserialize, Serialize};
 
 use super::keys;
-use crate::error::Result;
+use super::telling::Object;
+use crate::error::{Error, Result};
 use crate::record::{Fingerprint, Version};
 use crate::shape::Prior;
 use crate::store::Item;
@@ -136,52 +136,50 @@ impl Base {
         identity: &str,
         stamp: Fingerprint,
     ) -> Result<Item> {
-        let record = At { version, written, base: self };
-        Ok(super::item(keys::base(pipeline, identity), &record)?.with_fingerprint(stamp))
+        let item = super::item_told(keys::base(pipeline, identity), |to| self.tell((version, written), to))?;
+        Ok(item.with_fingerprint(stamp))
     }
-}
 
-impl Serialize for Base {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        At { version: &self.version, written: &self.written, base: self }.serialize(serializer)
+    pub fn json(&self) -> Result<String> {
+        let mut told = Vec::new();
+        let bug = || Error::bug("encoding a baseline record");
+        self.tell((&self.version, &self.written), &mut told).map_err(|error| bug().caused_by(error))?;
+        String::from_utf8(told).map_err(|error| bug().caused_by(error))
     }
-}
 
-/// A baseline record with another version and place: one is written for every key, and copying it first would be for
-/// nothing.
-struct At<'a> {
-    version: &'a Version,
-    written: &'a Pointer,
-    base: &'a Base,
-}
-
-impl Serialize for At<'_> {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Base { version: _, fingerprint, bytes, scope, body, key, carry, written: _ } = self.base;
-        let mut record = serializer.serialize_map(None)?;
-        if !self.version.0.is_empty() {
-            record.serialize_entry("v", self.version)?;
+    /// As JSON, with the version and the place it has by then: one is written for every key, and copying it first would be
+    /// for nothing.
+    pub(super) fn tell(
+        &self,
+        (version, written): (&Version, &Pointer),
+        to: &mut Vec<u8>,
+    ) -> serde_json::Result<()> {
+        let Base { version: _, fingerprint, bytes, scope, body, key, carry, written: _ } = self;
+        let mut record = Object::begin(to);
+        if !version.0.is_empty() {
+            record.text("v", &version.0)?;
         }
-        record.serialize_entry("f", fingerprint)?;
+        record.print("f", fingerprint);
         if let Some(bytes) = bytes {
-            record.serialize_entry("h", bytes)?;
+            record.print("h", bytes);
         }
         if !scope.is_empty() {
-            record.serialize_entry("s", scope)?;
+            record.text("s", scope)?;
         }
         if !fingerprint.is_told_by(body) {
-            record.serialize_entry("b", body)?;
+            record.text("b", body)?;
         }
         if let Some(key) = key {
-            record.serialize_entry("k", key)?;
+            record.text("k", key)?;
         }
         if let Some(carry) = carry {
-            record.serialize_entry("c", carry)?;
+            record.any("c", carry)?;
         }
-        if !self.written.is_unset() {
-            record.serialize_entry("j", self.written)?;
+        if !written.is_unset() {
+            record.pointer("j", written)?;
         }
-        record.end()
+        record.end();
+        Ok(())
     }
 }
 
@@ -221,7 +219,7 @@ mod tests {
             (base(&print, Pointer::unset()), format!(r#"{{"v":"7","f":"{print}"}}"#)),
             (base("", Pointer::unset()), format!(r#"{{"v":"7","f":"{print}","b":""}}"#)),
         ] {
-            assert_eq!(serde_json::to_string(&record).unwrap(), told);
+            assert_eq!(record.json().unwrap(), told);
             assert_eq!(serde_json::from_str::<Base>(&told).unwrap(), record);
         }
         let older = format!(r#"{{"v":"7","f":"{print}","b":"{print}","j":":0:0"}}"#);

@@ -8,7 +8,8 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{Base, Pointer, State, keys};
+use super::telling::Object;
+use super::{Base, Pointer, State, item_told, keys};
 use crate::error::{Error, Fault, Kind, Result};
 use crate::record::{Fingerprint, Version};
 use crate::store::{Item, StoreExt, What};
@@ -94,12 +95,21 @@ fn decoded(text: &str) -> Result<Bytes> {
 }
 
 /// What we knew of an identity before this change.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct PriorBase {
     #[serde(rename = "s")]
     pub stamp: Fingerprint,
     #[serde(rename = "b")]
     pub base: Base,
+}
+
+impl PriorBase {
+    fn tell(&self, mut to: Object<'_>) -> serde_json::Result<()> {
+        to.print("s", &self.stamp);
+        to.any_told("b", |to| self.base.tell((&self.base.version, &self.base.written), to))?;
+        to.end();
+        Ok(())
+    }
 }
 
 /// SHA-256 of bytes that are put.
@@ -108,15 +118,6 @@ pub enum Exact {
     /// What the baseline record to be says they are; told as an empty text.
     AsNext,
     Are(Fingerprint),
-}
-
-impl Serialize for Exact {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Exact::AsNext => serializer.serialize_str(""),
-            Exact::Are(hash) => hash.serialize(serializer),
-        }
-    }
 }
 
 impl<'de> Deserialize<'de> for Exact {
@@ -132,49 +133,121 @@ impl<'de> Deserialize<'de> for Exact {
 }
 
 /// One change to one key, complete enough to be settled, dropped, explained or reversed by somebody else.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Intent {
     #[serde(rename = "i")]
     pub identity: String,
     #[serde(rename = "c")]
     pub change: Change,
     /// The key, when it is not the identity.
-    #[serde(rename = "k", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "k", default)]
     pub key: Option<String>,
     /// The exact bytes of a put.
-    #[serde(rename = "h", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "h", default)]
     pub bytes: Option<Exact>,
     /// What the baseline becomes (its version and its place in the journal are filled in by settle); `None` for a delete.
-    #[serde(rename = "n", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "n", default)]
     pub next: Option<Box<PriorBase>>,
     /// What the store held before.
-    #[serde(rename = "p", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "p", default)]
     pub prior: Option<PriorValue>,
-    #[serde(rename = "pf", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "pf", default)]
     pub prior_fingerprint: Option<Fingerprint>,
-    #[serde(rename = "pv", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "pv", default)]
     pub prior_version: Option<Version>,
     /// What the baseline was before.
-    #[serde(rename = "o", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "o", default)]
     pub prior_base: Option<Box<PriorBase>>,
     /// An older key of the identity is cleared away: the baseline is not touched.
-    #[serde(rename = "r", default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(rename = "r", default)]
     pub retire: bool,
     /// Follow-up work this change calls for.
-    #[serde(rename = "t", default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(rename = "t", default)]
     pub then: Vec<String>,
     /// The decision that must be recorded when this lands (an undo pins what it undid).
-    #[serde(rename = "d", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "d", default)]
     pub decision: Option<Box<super::held::Decision>>,
     /// A decision about the identity ends when this lands, even if only a later start finds out that it did.
-    #[serde(rename = "l", default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(rename = "l", default)]
     pub lift: bool,
     /// Nobody has done the follow-up work of its addition yet.
-    #[serde(rename = "w", default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(rename = "w", default)]
     pub still_new: bool,
     /// The delete that ended the key's life before this one.
-    #[serde(rename = "e", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "e", default)]
     pub earlier: Option<Pointer>,
+}
+
+impl Intent {
+    /// As JSON; what goes without saying is left out.
+    fn tell(&self, to: &mut Vec<u8>) -> serde_json::Result<()> {
+        let mut told = Object::begin(to);
+        told.text("i", &self.identity)?;
+        told.text("c", self.change.name())?;
+        if let Some(key) = &self.key {
+            told.text("k", key)?;
+        }
+        match &self.bytes {
+            None => {}
+            Some(Exact::AsNext) => told.text("h", "")?,
+            Some(Exact::Are(hash)) => told.print("h", hash),
+        }
+        if let Some(next) = &self.next {
+            next.tell(told.object("n"))?;
+        }
+        self.tell_prior(&mut told)?;
+        for (name, is_set) in [("l", self.lift), ("w", self.still_new)] {
+            if is_set {
+                told.set(name);
+            }
+        }
+        if let Some(earlier) = &self.earlier {
+            told.pointer("e", earlier)?;
+        }
+        told.end();
+        Ok(())
+    }
+
+    /// What an addition without follow-up work has nothing of.
+    fn tell_prior(&self, told: &mut Object<'_>) -> serde_json::Result<()> {
+        if let Some(prior) = &self.prior {
+            told.any("p", prior)?;
+        }
+        if let Some(print) = &self.prior_fingerprint {
+            told.print("pf", print);
+        }
+        if let Some(version) = &self.prior_version {
+            told.text("pv", &version.0)?;
+        }
+        if let Some(prior_base) = &self.prior_base {
+            prior_base.tell(told.object("o"))?;
+        }
+        if self.retire {
+            told.set("r");
+        }
+        if !self.then.is_empty() {
+            told.any("t", &self.then)?;
+        }
+        if let Some(decision) = &self.decision {
+            told.any("d", decision)?;
+        }
+        Ok(())
+    }
+}
+
+/// A batch as a record of the journal.
+pub fn journal<'a>(key: String, intents: impl Iterator<Item = &'a Intent>) -> Result<Item> {
+    item_told(key, |to| {
+        to.push(b'[');
+        for (index, intent) in intents.enumerate() {
+            if index > 0 {
+                to.push(b',');
+            }
+            intent.tell(to)?;
+        }
+        to.push(b']');
+        Ok(())
+    })
 }
 
 impl State {
@@ -226,4 +299,75 @@ pub type Exceptions = Vec<(u32, Late)>;
 pub struct OpenBatch {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only: Option<Vec<u32>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::held::{Decision, Verdict};
+    use super::*;
+    use crate::store::Op;
+
+    fn simple(identity: &str) -> Intent {
+        Intent {
+            identity: identity.to_owned(),
+            change: Change::Add,
+            key: None,
+            bytes: None,
+            next: None,
+            prior: None,
+            prior_fingerprint: None,
+            prior_version: None,
+            prior_base: None,
+            retire: false,
+            then: Vec::new(),
+            decision: None,
+            lift: false,
+            still_new: false,
+            earlier: None,
+        }
+    }
+
+    fn known(body: &str) -> Option<Box<PriorBase>> {
+        let base = format!(r#"{{"v":"7","f":"{}","s":"a","b":"{body}"}}"#, Fingerprint::of(b"value"));
+        let base = serde_json::from_str(&base).unwrap();
+        Some(Box::new(PriorBase { stamp: Fingerprint::of(b"stamp"), base }))
+    }
+
+    #[test]
+    fn a_batch_is_told_with_nothing_that_goes_without_saying_and_comes_back() {
+        let (value, stamp) = (Fingerprint::of(b"value"), Fingerprint::of(b"stamp"));
+        let full = Intent {
+            change: Change::Update,
+            key: Some("k".into()),
+            bytes: Some(Exact::Are(value)),
+            next: known("2"),
+            prior: Some(PriorValue::Text("old\n".into())),
+            prior_fingerprint: Some(stamp),
+            prior_version: Some(Version("6".into())),
+            prior_base: known("1"),
+            retire: true,
+            then: vec!["export".into()],
+            decision: Some(Box::new(Decision { verdict: Verdict::Undone, stamp: None, run: "R".into() })),
+            lift: true,
+            still_new: true,
+            earlier: Some(Pointer { run: "R".into(), batch: 3, index: 14 }),
+            ..simple("b")
+        };
+        let new = Intent { bytes: Some(Exact::AsNext), next: known("1"), ..simple("a \"1\"") };
+        let batch = [new, full, simple("c")];
+        let Op::Put { value: told, .. } = journal("key".into(), batch.iter()).unwrap().op else {
+            panic!("a batch is put")
+        };
+        let base =
+            |body: &str| format!(r#"{{"s":"{stamp}","b":{{"v":"7","f":"{value}","s":"a","b":"{body}"}}}}"#);
+        let wanted = [
+            format!(r#"[{{"i":"a \"1\"","c":"add","h":"","n":{}}},"#, base("1")),
+            format!(r#"{{"i":"b","c":"update","k":"k","h":"{value}","n":{},"#, base("2")),
+            format!(r#""p":{{"text":"old\n"}},"pf":"{stamp}","pv":"6","o":{},"r":true,"#, base("1")),
+            r#""t":["export"],"d":{"verdict":"undone","run":"R"},"l":true,"w":true,"e":"R:3:14"},"#.into(),
+            r#"{"i":"c","c":"add"}]"#.into(),
+        ];
+        assert_eq!(std::str::from_utf8(&told).unwrap(), wanted.concat());
+        assert_eq!(serde_json::from_slice::<Vec<Intent>>(&told).unwrap(), batch);
+    }
 }

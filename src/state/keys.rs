@@ -20,7 +20,8 @@ pub fn bases(pipeline: &str) -> String {
 }
 
 pub fn base(pipeline: &str, identity: &str) -> String {
-    format!("base/{pipeline}/{identity}")
+    // One for every key of every store: in one go.
+    ["base/", pipeline, "/", identity].concat()
 }
 
 pub fn tombstone(pipeline: &str, identity: &str) -> String {

@@ -22,6 +22,7 @@ pub mod lease;
 pub mod lock;
 pub mod report;
 pub mod retention;
+mod telling;
 
 pub use base::{Base, Pointer, Tombstone};
 pub use journal::{Intent, PriorValue};
@@ -247,6 +248,14 @@ fn cut(item: Item) -> Vec<Item> {
 
 /// A state record as a store item.
 pub fn item<T: Serialize>(key: impl Into<String>, value: &T) -> Result<Item> {
+    item_told(key, |room| serde_json::to_writer(room, value))
+}
+
+/// The same, of a record that is told in its own way.
+fn item_told(
+    key: impl Into<String>,
+    tell: impl FnOnce(&mut Vec<u8>) -> serde_json::Result<()>,
+) -> Result<Item> {
     thread_local! {
         /// There is a record for every key: it is as long as need be once, and each takes what it needs of it.
         static ROOM: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -254,7 +263,7 @@ pub fn item<T: Serialize>(key: impl Into<String>, value: &T) -> Result<Item> {
     let encoded = ROOM.with_borrow_mut(|room| {
         room.clear();
         room.shrink_to(ROOM_MAX);
-        serde_json::to_writer(&mut *room, value).map(|()| Bytes::copy_from_slice(room))
+        tell(room).map(|()| Bytes::copy_from_slice(room))
     });
     let bytes = encoded.map_err(|error| Error::bug("encoding a state record").caused_by(error))?;
     Ok(Item::put(key, bytes))
