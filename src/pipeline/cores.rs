@@ -1,16 +1,20 @@
 //! Rendering on every core, where there is enough of it to be worth a thread. Order stays.
 
 use std::num::NonZero;
+use std::sync::LazyLock;
 use std::thread::{available_parallelism, scope};
 
 /// Below this many bytes one core is done before another has begun, or has more to do elsewhere.
 const BYTES_MIN: usize = 512 * 1_024;
 /// A batch has a thousand items or so: more hands than this would mostly wait for each other.
 const THREADS_MAX: usize = 16;
+/// Asked for once: the answer is read from files.
+static CORES: LazyLock<usize> =
+    LazyLock::new(|| available_parallelism().map_or(1, NonZero::get).min(THREADS_MAX));
 
 /// `work` for every item, in order. `bytes` is what there is to work on, roughly.
 pub fn map<T: Send, R: Send>(items: Vec<T>, bytes: usize, work: impl Fn(T) -> R + Sync) -> Vec<R> {
-    let cores = available_parallelism().map_or(1, NonZero::get).min(THREADS_MAX);
+    let cores = *CORES;
     if bytes < BYTES_MIN || cores == 1 || items.len() < 2 {
         return items.into_iter().map(work).collect();
     }
