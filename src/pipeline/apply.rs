@@ -16,7 +16,7 @@ use super::failing::Failure;
 use super::prepare::{Prepare, Ready, Settled, Write};
 use super::settle::{self, Arrived};
 use super::steps::{Feed, Steps};
-use super::write::{Batch, Writing, Written, half_moved};
+use super::write::{Batch, Writes, Writing, Written, half_moved};
 use super::{Ask, Pipeline};
 use crate::error::{Error, Fault, Kind, Result};
 use crate::shape::Existing;
@@ -192,11 +192,11 @@ impl<'a, P: Prepare> Applier<'a, P> {
     }
 
     /// Count what is settled without a write, and say what state learns of it; the rest is to be written.
-    fn sort_out(&mut self, ready: Vec<Ready>) -> Result<(Vec<Write>, Vec<Item>)> {
+    fn sort_out(&mut self, ready: Vec<Ready>) -> Result<(Writes, Vec<Item>)> {
         let (mut writes, mut announced) = (Vec::with_capacity(ready.len()), Vec::new());
         for one in ready {
             match one {
-                Ready::Write(write) => writes.push(*write),
+                Ready::Write(write) => writes.push(write),
                 Ready::Settled { scope, how, items, note } => {
                     if let Some(note) = note {
                         self.report.warn(note);
@@ -243,7 +243,7 @@ impl<'a, P: Prepare> Applier<'a, P> {
     }
 
     /// Say in state what a batch is about to do.
-    fn announce(&self, number: u32, writes: &[Write], items: &mut Vec<Item>) -> Result<()> {
+    fn announce(&self, number: u32, writes: &[Box<Write>], items: &mut Vec<Item>) -> Result<()> {
         if writes.is_empty() {
             return Ok(());
         }
@@ -295,7 +295,7 @@ impl<'a, P: Prepare> Applier<'a, P> {
                         arrived.failed(index, &fault)
                     }
                     if whole || self.line.records.is_none() {
-                        self.applied.failed_scopes.push(write.scope.clone());
+                        self.applied.failed_scopes.push(write.scope.to_string());
                     } else {
                         self.applied.failures.push(Failure::of(write, &fault));
                     }
@@ -306,7 +306,7 @@ impl<'a, P: Prepare> Applier<'a, P> {
         if let Some(error) = written.given_up {
             self.report.cause = Some(error.kind());
         }
-        self.applied.journal_bytes += batch.writes.iter().map(settle::weight).sum::<u64>();
+        self.applied.journal_bytes += batch.writes.iter().map(|write| settle::weight(write)).sum::<u64>();
         self.applied.moved = self.applied.moved.and(&arrived.moved);
         arrived.items()
     }

@@ -15,7 +15,7 @@ use super::scopes::{Absence, Scopes};
 use super::steps::Steps;
 use super::{Ask, Pipeline};
 use crate::error::Result;
-use crate::record::Fingerprint;
+use crate::record::{Fingerprint, Scope};
 use crate::shape::{Absent, Existing, Rendered};
 use crate::state::held::{HeldItem, Verdict};
 use crate::state::journal::Change;
@@ -331,7 +331,7 @@ impl Decider<'_> {
                 continue;
             }
             let action = Action::Change(Change::Delete, Why::Absent);
-            let (scope, seen) = (String::new(), Seen::NotAsked);
+            let (scope, seen) = (Scope::default(), Seen::NotAsked);
             self.take(&Step {
                 identity,
                 scope,
@@ -370,7 +370,7 @@ pub fn held_item(line: &Pipeline, step: &Step, rule: &str, foreign: bool) -> Res
         key: step.key(line.shape.key_prefix())?,
         change,
         rule: rule.to_owned(),
-        scope: step.scope.clone(),
+        scope: step.scope.to_string(),
         stamp: step.mark(),
         foreign,
     }))

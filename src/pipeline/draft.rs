@@ -21,7 +21,7 @@ pub struct Draft {
     pub step: Box<Step>,
     pub output: Output,
     /// What it was rendered from, where that is not the step's own.
-    pub entry: Option<Entry>,
+    pub entry: Option<Box<Entry>>,
     pub body: Option<Body>,
     pub remark: Option<String>,
 }
@@ -148,11 +148,11 @@ impl Preparer<'_> {
         };
         match rendered {
             Rendered::Put(output) => Drafted::Put(Box::new(Draft { step, output, entry, body, remark })),
-            Rendered::Keep(why) => Drafted::Done(match rendered_from(&step, entry.as_ref()) {
+            Rendered::Keep(why) => Drafted::Done(match rendered_from(&step, entry.as_deref()) {
                 Ok(entry) => self.keep(&step, entry, &why),
                 Err(error) => fail(&step, &error),
             }),
-            Rendered::Skip(why) => Drafted::Done(match rendered_from(&step, entry.as_ref()) {
+            Rendered::Skip(why) => Drafted::Done(match rendered_from(&step, entry.as_deref()) {
                 Ok(entry) => park(&step, entry, why),
                 Err(error) => fail(&step, &error),
             }),
@@ -178,7 +178,7 @@ impl Preparer<'_> {
     async fn draft_absent(&self, step: Box<Step>) -> Drafted {
         match self.mark_absent(&step).await {
             Ok(Some(output)) => {
-                let entry = Some(Entry::new(step.identity.clone(), &step.scope.as_str().into(), ""));
+                let entry = Some(Box::new(Entry::new(step.identity.clone(), &step.scope, "")));
                 Drafted::Put(Box::new(Draft { step, output, entry, body: None, remark: None }))
             }
             Ok(None) => {

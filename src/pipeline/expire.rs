@@ -48,7 +48,7 @@ fn step(identity: &str, key: &str, version: &Version, known: Option<(Fingerprint
             version: version.clone(),
             fingerprint: Fingerprint::of(b""),
             bytes: None,
-            scope: scope.to_owned(),
+            scope: scope.into(),
             body: String::new(),
             key: Some(key.to_owned()),
             carry: None,
@@ -66,7 +66,7 @@ fn step(identity: &str, key: &str, version: &Version, known: Option<(Fingerprint
     };
     Ok(Step {
         identity: identity.to_owned(),
-        scope: scope.to_owned(),
+        scope: scope.into(),
         action: Action::Change(Change::Delete, Why::Expired),
         stamp: None,
         entry: None,

@@ -77,7 +77,7 @@ impl Failure {
         Failure {
             intent: write.intent.clone(),
             entry: write.entry.clone(),
-            scope: write.scope.clone(),
+            scope: write.scope.to_string(),
             write: write.pointer.clone(),
             fault: fault.clone(),
         }

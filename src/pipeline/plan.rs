@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
-use crate::record::{Entry, Fingerprint, Version};
+use crate::record::{Entry, Fingerprint, Scope, Version};
 use crate::state::Base;
 use crate::state::journal::Change;
 
@@ -47,7 +47,7 @@ impl Why {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Step {
     pub identity: String,
-    pub scope: String,
+    pub scope: Scope,
     pub action: Action,
     /// The source's stamp; `None` when it is absent there.
     pub stamp: Option<Fingerprint>,

@@ -16,7 +16,7 @@ use super::records::Beside;
 use crate::config::Heal;
 use crate::error::{Error, Fault, Result};
 use crate::portion::Lately;
-use crate::record::{Entry, Fingerprint};
+use crate::record::{Entry, Fingerprint, Scope};
 use crate::shape::{Existing, Output};
 use crate::state::held::{Decision, HeldItem, Verdict};
 use crate::state::journal::{Change, Intent, PriorBase, PriorValue};
@@ -29,7 +29,7 @@ pub enum Ready {
     Write(Box<Write>),
     /// The store is right; only state learns something.
     Settled {
-        scope: String,
+        scope: Scope,
         how: Settled,
         items: Vec<Item>,
         note: Option<String>,
@@ -41,7 +41,7 @@ pub enum Ready {
     },
     /// `scanned` = it was seen at the source, and counted there.
     Failed {
-        scope: String,
+        scope: Scope,
         scanned: bool,
         fault: Fault,
     },
@@ -59,9 +59,10 @@ pub enum Settled {
 }
 
 pub struct Write {
-    pub scope: String,
+    pub scope: Scope,
     pub intent: Intent,
-    pub item: Item,
+    pub op: Op,
+    pub expect: Expect,
     /// What the source says; `None` when it has nothing.
     pub stamp: Option<Fingerprint>,
     /// It is gone from the source and kept, marked.
@@ -80,6 +81,11 @@ pub struct Write {
 }
 
 impl Write {
+    /// What the store is asked for.
+    pub fn item(&self) -> Item {
+        Item { key: self.intent.key().to_owned(), op: self.op.clone(), expect: self.expect.clone() }
+    }
+
     /// The change as something a person must decide on.
     pub fn held(&self, rule: &str, foreign: bool) -> HeldItem {
         HeldItem {
@@ -87,7 +93,7 @@ impl Write {
             key: self.intent.key().to_owned(),
             change: self.intent.change,
             rule: rule.to_owned(),
-            scope: self.scope.clone(),
+            scope: self.scope.to_string(),
             stamp: self.stamp,
             foreign,
         }
@@ -210,7 +216,7 @@ impl Prepare for Preparer<'_> {
                     let prior = priors.remove(&draft.output.key);
                     let retired = self.retire(&draft.step, &draft.output, &mut priors)?;
                     if let Some(text) = &draft.remark {
-                        ready.push(remark(rendered_from(&draft.step, draft.entry.as_ref())?, text));
+                        ready.push(remark(rendered_from(&draft.step, draft.entry.as_deref())?, text));
                     }
                     self.put(*draft, prior, &mut ready)?;
                     let kept = matches!(ready.last(), Some(Ready::Held(_)));
@@ -252,9 +258,9 @@ impl Preparer<'_> {
                     change: Change::Delete,
                     retire: true,
                     lift: false,
-                    ..self.intent(step, &key, None)
+                    ..self.intent(step.identity.clone(), key, None)
                 };
-                self.write(step, intent, Op::Delete, Some(prior))
+                self.write(step, entry_id(step), intent, Op::Delete, Some(prior))
             })
             .collect())
     }
@@ -274,37 +280,46 @@ impl Preparer<'_> {
             return Ok(Ready::Held(held));
         }
         let key = step.key(self.line.shape.key_prefix())?;
-        let intent = self.intent(&step, &key, known);
-        Ok(self.write(&step, Intent { change: Change::Delete, ..intent }, Op::Delete, prior))
+        let intent = self.intent(step.identity.clone(), key, prior_base(known));
+        let intent = Intent { change: Change::Delete, ..intent };
+        Ok(self.write(&step, entry_id(&step), intent, Op::Delete, prior))
     }
 
-    pub(super) fn intent(&self, step: &Step, key: &str, known: Option<(Fingerprint, &Base)>) -> Intent {
+    pub(super) fn intent(&self, identity: String, key: String, before: Option<Box<PriorBase>>) -> Intent {
         Intent {
-            identity: step.identity.clone(),
+            lift: self.decisions.contains_key(&identity),
+            key: (key != identity).then_some(key),
+            identity,
             change: Change::Add,
-            key: (key != step.identity).then(|| key.to_owned()),
             bytes: None,
             next: None,
             prior: None,
             prior_fingerprint: None,
             prior_version: None,
-            prior_base: known.map(|(stamp, base)| Box::new(PriorBase { stamp, base: base.clone() })),
+            prior_base: before,
             retire: false,
             then: self.line.follow_ups(),
             decision: None,
-            lift: self.decisions.contains_key(&step.identity),
             still_new: false,
             earlier: None,
         }
     }
 
-    pub(super) fn write(&self, step: &Step, intent: Intent, op: Op, prior: Option<Stored>) -> Ready {
-        let release = if intent.retire { Vec::new() } else { self.unpark(step) };
-        let missing = matches!(step.action, Action::Change(Change::Update, super::plan::Why::Absent));
+    /// `entry` is the one it comes from.
+    pub(super) fn write(
+        &self,
+        step: &Step,
+        entry: Option<String>,
+        intent: Intent,
+        op: Op,
+        prior: Option<Stored>,
+    ) -> Ready {
+        let release =
+            if intent.retire { Vec::new() } else { self.unpark(entry.as_deref(), &intent.identity) };
         let mut write = conditional(&self.line.name, self.run, intent, op, prior);
         // A look before the write proves nothing where reads are late; what the shape owns is simply written.
-        if self.is_accounted_for() && self.may_replace(&step.identity) {
-            write.item.expect = Expect::Anything;
+        if self.is_accounted_for() && self.may_replace(&write.intent.identity) {
+            write.expect = Expect::Anything;
         }
         // A conflict is held under the content where that is compared, like everything a person decides about.
         let content = write
@@ -313,9 +328,12 @@ impl Preparer<'_> {
             .as_ref()
             .map(|next| next.base.fingerprint)
             .filter(|_| self.line.compares_content());
-        let stamp = step.stamp.map(|stamp| content.unwrap_or(stamp));
-        let entry = step.entry.as_ref().map(|entry| entry.id.clone());
-        Ready::Write(Box::new(Write { scope: step.scope.clone(), stamp, missing, release, entry, ..write }))
+        write.stamp = step.stamp.map(|stamp| content.unwrap_or(stamp));
+        write.missing = matches!(step.action, Action::Change(Change::Update, super::plan::Why::Absent));
+        write.scope = step.scope.clone();
+        write.release = release;
+        write.entry = entry;
+        Ready::Write(write)
     }
 
     /// Somebody changed the value since we wrote it, and the config does not let us overwrite that.
@@ -361,24 +379,41 @@ impl Preparer<'_> {
     pub(super) fn release(&self, step: &Step) -> Vec<Item> {
         let decided =
             self.decisions.get(&step.identity).map(|_| keys::decision(&self.line.name, &step.identity));
-        let mut items = self.unpark(step);
+        let entry = step.entry.as_ref().map(|entry| entry.id.as_str());
+        let mut items = self.unpark(entry, &step.identity);
         items.extend(decided.map(Item::delete));
         items
     }
 
-    fn unpark(&self, step: &Step) -> Vec<Item> {
-        let parked = step.entry.as_ref().map(|entry| &entry.id).filter(|id| self.parked.contains_key(*id));
+    fn unpark(&self, entry: Option<&str>, identity: &str) -> Vec<Item> {
+        let parked = entry.filter(|id| self.parked.contains_key(*id));
         let mut items: Vec<Item> =
             parked.map(|id| Item::delete(keys::parked_item(&self.line.name, id))).into_iter().collect();
-        if self.failing.contains_key(&step.identity) {
-            items.extend(failing::forget(&self.line.name, &step.identity));
+        if self.failing.contains_key(identity) {
+            items.extend(failing::forget(&self.line.name, identity));
         }
         items
     }
 }
 
+/// The source's own name for what a step is about.
+fn entry_id(step: &Step) -> Option<String> {
+    step.entry.as_ref().map(|entry| entry.id.clone())
+}
+
+/// What was known, for the journal.
+pub(super) fn prior_base(known: Option<(Fingerprint, &Base)>) -> Option<Box<PriorBase>> {
+    known.map(|(stamp, base)| Box::new(PriorBase { stamp, base: base.clone() }))
+}
+
 /// A write on the condition that the store still holds what was read, which goes into the journal.
-pub fn conditional(pipeline: &str, run: &str, mut intent: Intent, op: Op, prior: Option<Stored>) -> Write {
+pub fn conditional(
+    pipeline: &str,
+    run: &str,
+    mut intent: Intent,
+    op: Op,
+    prior: Option<Stored>,
+) -> Box<Write> {
     let mut blob = None;
     let expect = match prior {
         // A delete of something already absent needs no condition: it is already so.
@@ -393,21 +428,20 @@ pub fn conditional(pipeline: &str, run: &str, mut intent: Intent, op: Op, prior:
             Expect::Exactly(prior.version)
         }
     };
-    let item = Item { key: intent.key().to_owned(), op, expect };
-    let pointer = Pointer::unset();
-    Write {
-        scope: String::new(),
+    Box::new(Write {
+        scope: Scope::default(),
         intent,
-        item,
+        op,
+        expect,
         stamp: None,
         missing: false,
-        pointer,
+        pointer: Pointer::unset(),
         blob,
         body: None,
         release: Vec::new(),
         beside: Beside::default(),
         entry: None,
-    }
+    })
 }
 
 fn is_edited(base: &Base, prior: Option<&Stored>) -> bool {
@@ -425,7 +459,7 @@ pub fn park(step: &Step, entry: &Entry, why: String) -> Ready {
         entry: entry.id.clone(),
         parked: Parked {
             identity: step.identity.clone(),
-            scope: step.scope.clone(),
+            scope: step.scope.to_string(),
             why,
             shadowed: false,
             unknown: step.base.is_none(),
@@ -438,9 +472,9 @@ pub fn fail(step: &Step, error: &Error) -> Ready {
     Ready::Failed { scope: step.scope.clone(), scanned: step.entry.is_some(), fault }
 }
 
-/// The value of a put, for those who need it after the item was moved.
-pub fn value_of(item: &Item) -> Option<&Bytes> {
-    match &item.op {
+/// The value of a put.
+pub fn value_of(op: &Op) -> Option<&Bytes> {
+    match op {
         Op::Put { value, .. } => Some(value),
         Op::Delete | Op::Check => None,
     }

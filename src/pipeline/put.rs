@@ -1,10 +1,12 @@
 //! A value on its way into the store, against what is there: left alone, taken over, held or written.
 
+use std::mem::take;
+
 use super::Pipeline;
 use super::decide::held_item;
 use super::draft::{Draft, rendered_from};
 use super::plan::{Action, Seen, Step};
-use super::prepare::{Preparer, Ready, Settled, remark};
+use super::prepare::{Preparer, Ready, Settled, prior_base, remark};
 use crate::config::Heal;
 use crate::error::Result;
 use crate::record::{Body, Entry, Fingerprint, Version};
@@ -21,15 +23,15 @@ impl Preparer<'_> {
     }
 
     pub(super) fn put(&self, draft: Draft, prior: Option<Stored>, ready: &mut Vec<Ready>) -> Result<()> {
-        let Draft { step, output, entry, body, .. } = draft;
-        let entry = rendered_from(&step, entry.as_ref())?;
+        let Draft { step, output, entry: rendered, body, .. } = draft;
+        let entry = rendered_from(&step, rendered.as_deref())?;
         let known = step.base()?;
         if let Some((_, base)) = known
             && base.key(&step.identity) == output.key
             && self.is_in_place(&step, base, &output, prior.as_ref())
         {
             let stamp = self.stamp(&step, entry, &output);
-            let next = self.next(&step, entry, &output);
+            let next = self.next(&step, entry.version.clone(), &output);
             ready.push(self.restamp(&step, base, &next, stamp, prior)?);
             return Ok(());
         }
@@ -50,13 +52,14 @@ impl Preparer<'_> {
                 }
             }
         };
-        ready.push(self.change(&step, output, entry, body, prior, known)?);
+        ready.push(self.change(step, rendered, output, body, prior)?);
         Ok(())
     }
 
     /// What is there says the same: it is ours from now on, as it is.
     fn adopt(&self, step: &Step, entry: &Entry, output: &Output, stored: &Stored) -> Result<Ready> {
-        let (next, stamp) = (self.next(step, entry, output), self.stamp(step, entry, output));
+        let next = self.next(step, entry.version.clone(), output);
+        let stamp = self.stamp(step, entry, output);
         self.take_over(step, next, stamp, stored)
     }
 
@@ -69,44 +72,46 @@ impl Preparer<'_> {
         }
     }
 
-    /// What the baseline becomes.
-    fn next(&self, step: &Step, entry: &Entry, output: &Output) -> Base {
+    /// What the baseline becomes, of this version of the body.
+    fn next(&self, step: &Step, body: String, output: &Output) -> Base {
         let bytes = (!self.line.shape.prints_bytes()).then(|| Fingerprint::of(&output.value));
         Base {
             version: Version(String::new()),
             fingerprint: output.fingerprint,
             bytes: bytes.filter(|bytes| *bytes != output.fingerprint),
             scope: step.scope.clone(),
-            body: entry.version.clone(),
+            body,
             key: (output.key != step.identity).then(|| output.key.clone()),
             carry: output.carry.clone(),
             written: Pointer::unset(),
         }
     }
 
+    /// The step is taken apart for it: there is one for every new row, and what it is made of need not be copied.
     fn change(
         &self,
-        step: &Step,
+        mut step: Box<Step>,
+        rendered: Option<Box<Entry>>,
         output: Output,
-        entry: &Entry,
         body: Option<Body>,
         mut prior: Option<Stored>,
-        known: Option<(Fingerprint, &Base)>,
     ) -> Result<Ready> {
-        let (stamp, next) = (self.stamp(step, entry, &output), self.next(step, entry, &output));
+        let (entry, known) = (rendered_from(&step, rendered.as_deref())?, step.base()?);
+        let stamp = self.stamp(&step, entry, &output);
         if let Some((_, base)) = known {
             let same_key = base.key(&step.identity) == output.key;
             let stands = if same_key {
-                self.edited(step, base, prior.as_ref())?
+                self.edited(&step, base, prior.as_ref())?
             } else {
-                self.taken(step, &output, prior.as_ref())?
+                self.taken(&step, &output, prior.as_ref())?
             };
             if let Some(held) = stands {
                 return Ok(Ready::Held(held));
             }
         } else if let Some(there) = &prior {
             if there.value == output.value || self.line.shape.existing() == Existing::Skip {
-                return self.take_over(step, next, stamp, there);
+                let next = self.next(&step, entry.version.clone(), &output);
+                return self.take_over(&step, next, stamp, there);
             }
             // Somebody else's: the condition that nothing is there will say so.
             prior = prior.filter(|_| self.may_replace(&step.identity));
@@ -114,14 +119,19 @@ impl Preparer<'_> {
         let waits = body.filter(|_| self.line.keeps_bodies());
         let body = waits.and_then(|body| waiting_body(self.line, &step.identity, &output, &body));
         let change = if known.is_some() || prior.is_some() { Change::Update } else { Change::Add };
+        let before = prior_base(known);
+        let (id, seen) =
+            step.entry.as_mut().map(|entry| (take(&mut entry.id), take(&mut entry.version))).unzip();
+        let version = rendered.map(|entry| entry.version).or(seen).unwrap_or_default();
+        let next = self.next(&step, version, &output);
         let op = Op::Put { value: output.value, fingerprint: Some(output.fingerprint) };
         let intent = Intent {
             change,
             bytes: Some(Exact::AsNext),
             next: Some(Box::new(PriorBase { stamp, base: next })),
-            ..self.intent(step, &output.key, known)
+            ..self.intent(take(&mut step.identity), output.key, before)
         };
-        let mut ready = self.write(step, intent, op, prior);
+        let mut ready = self.write(&step, id, intent, op, prior);
         if let Ready::Write(write) = &mut ready {
             write.body = body.map(Box::new);
         }

@@ -356,7 +356,7 @@ impl<'a> Merge<'a> {
         }
         let Sighting { identity, entry, .. } = *sighting;
         let step = Step {
-            scope: entry.scope.to_string(),
+            scope: entry.scope.clone(),
             identity,
             action,
             stamp: Some(stamp),
@@ -455,7 +455,7 @@ impl<'a> Merge<'a> {
         gone: bool,
     ) -> Result<()> {
         let step = Step {
-            scope: peeked.scope.to_string(),
+            scope: peeked.scope.as_ref().into(),
             identity,
             action: Action::Change(Change::Delete, Why::Absent),
             stamp: None,

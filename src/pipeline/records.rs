@@ -12,7 +12,7 @@ use crate::store::{Item, Mode, Outcome};
 #[async_trait::async_trait]
 pub trait Records: Send + Sync {
     /// What is written along with each of these changes, one answer each, in order.
-    async fn beside(&self, line: &Pipeline, writes: &[Write]) -> Result<Vec<Beside>>;
+    async fn beside(&self, line: &Pipeline, writes: &[Box<Write>]) -> Result<Vec<Beside>>;
 
     /// State items that say: of the records beside this change nobody knows whether they arrived.
     fn doubts(&self, line: &Pipeline, intent: &Intent) -> Result<Vec<Item>>;
@@ -82,8 +82,7 @@ pub async fn deliver(line: &Pipeline, writes: &[&Write]) -> Result<Vec<Answer>> 
     let alone = writes.iter().all(|write| write.beside.items.is_empty());
     let atomic_max = line.store.caps().atomic_max;
     if alone || atomic_max == 0 {
-        let items = writes.iter().flat_map(|write| together(write)).collect();
-        return Ok(regroup(writes, line.store.write(items, Mode::Each).await?));
+        return Ok(regroup(writes, line.store.write(together(writes), Mode::Each).await?));
     }
     let mut answers = Vec::with_capacity(writes.len());
     for part in parts(writes, atomic_max) {
@@ -102,14 +101,13 @@ pub async fn deliver(line: &Pipeline, writes: &[&Write]) -> Result<Vec<Answer>> 
 
 /// All of it, or, where something stands in the way, each change with what is beside it by itself.
 async fn deliver_part(line: &Pipeline, writes: &[&Write]) -> Result<Vec<Answer>> {
-    let items = writes.iter().flat_map(|write| together(write)).collect();
-    let outcomes = line.store.write(items, Mode::All).await?;
+    let outcomes = line.store.write(together(writes), Mode::All).await?;
     if writes.len() == 1 || outcomes.iter().all(|one| one.as_ref().is_ok_and(Outcome::landed)) {
         return Ok(regroup(writes, outcomes));
     }
     let mut answers = Vec::with_capacity(writes.len());
     for write in writes {
-        let outcome = match line.store.write(together(write).collect(), Mode::All).await {
+        let outcome = match line.store.write(together(&[*write]), Mode::All).await {
             Ok(outcomes) => regroup(&[*write], outcomes),
             Err(error) => vec![Answer { outcome: Err(error), beside: false }],
         };
@@ -118,8 +116,14 @@ async fn deliver_part(line: &Pipeline, writes: &[&Write]) -> Result<Vec<Answer>>
     Ok(answers)
 }
 
-fn together(write: &Write) -> impl Iterator<Item = Item> {
-    std::iter::once(&write.item).chain(&write.beside.items).cloned()
+/// Every change, followed by what goes beside it.
+fn together(writes: &[&Write]) -> Vec<Item> {
+    let mut items = Vec::with_capacity(writes.len());
+    for write in writes {
+        items.push(write.item());
+        items.extend(write.beside.items.iter().cloned());
+    }
+    items
 }
 
 /// As many changes as fit one atomic write with all that goes beside them.

@@ -64,7 +64,7 @@ async fn settle_batch(
             Some(version) => {
                 count += 1;
                 let pointer = Pointer { run: run.into(), batch, index };
-                settle::landed(line, intent, version, pointer, &mut items)?;
+                settle::landed(line, intent, version, &pointer, &mut items)?;
                 if failing.contains_key(&intent.identity) {
                     items.extend(failing::forget(&line.name, &intent.identity));
                 }

@@ -10,7 +10,7 @@ use crate::shape::{Input, Prior, Rendered};
 pub struct Drawn {
     pub rendered: Rendered,
     /// With the version its body really had, where one was read.
-    pub entry: Option<Entry>,
+    pub entry: Option<Box<Entry>>,
     /// The body, if it was needed.
     pub body: Option<Body>,
     /// Something a person should know.
@@ -43,7 +43,7 @@ pub fn with_body(line: &Pipeline, step: &Step, body: Body) -> Result<Drawn> {
         return Err(Error::bug("the shape asked for a body it was given"));
     }
     let remark = line.shape.remark(&input);
-    let entry = Some(Entry { version: body.version.clone(), ..entry.clone() });
+    let entry = Some(Box::new(Entry { version: body.version.clone(), ..entry.clone() }));
     Ok(Drawn { rendered, entry, body: Some(body), remark })
 }
 

@@ -42,7 +42,7 @@ impl<'a> Arrived<'a> {
         if self.sums {
             self.sum_up(&write.intent, version.as_ref());
         }
-        landed(self.line, &write.intent, version, write.pointer.clone(), &mut self.items)?;
+        landed(self.line, &write.intent, version, &write.pointer, &mut self.items)?;
         self.items.extend(write.release.iter().cloned());
         Ok(())
     }
@@ -107,23 +107,23 @@ pub fn landed(
     line: &Pipeline,
     intent: &Intent,
     version: Option<Version>,
-    pointer: Pointer,
+    pointer: &Pointer,
     items: &mut Vec<Item>,
 ) -> Result<()> {
     let pipeline = &line.name;
     if !intent.then.is_empty() {
-        items.append(&mut queue::tasks(pipeline, intent, &pointer, line.clock.now())?);
+        items.append(&mut queue::tasks(pipeline, intent, pointer, line.clock.now())?);
     }
     if !intent.retire {
         match &intent.next {
             Some(next) => {
                 let version = version.as_ref().unwrap_or(&next.base.version);
-                let place = (version, &pointer);
+                let place = (version, pointer);
                 items.push(next.base.item_at(place, pipeline, &intent.identity, next.stamp)?);
             }
             None => {
                 items.push(Item::delete(keys::base(pipeline, &intent.identity)));
-                let stone = Tombstone { key: intent.key.clone(), written: pointer };
+                let stone = Tombstone { key: intent.key.clone(), written: pointer.clone() };
                 items.push(item(keys::tombstone(pipeline, &intent.identity), &stone)?);
             }
         }
@@ -142,6 +142,7 @@ pub fn weight(write: &Write) -> u64 {
         Some(PriorValue::Text(text) | PriorValue::Base64(text)) => text.len(),
         Some(PriorValue::Blob(_)) | None => 0,
     };
-    let blob = write.blob.as_deref().and_then(super::prepare::value_of).map_or(0, bytes::Bytes::len);
+    let blob =
+        write.blob.as_ref().and_then(|blob| super::prepare::value_of(&blob.op)).map_or(0, bytes::Bytes::len);
     (300 + inline + blob) as u64
 }

@@ -219,7 +219,7 @@ impl Taking<'_> {
                     version: line.version.clone(),
                     fingerprint,
                     bytes: Some(Fingerprint::of(value)),
-                    scope: entry.scope.to_string(),
+                    scope: entry.scope.clone(),
                     body: entry.version.clone(),
                     key: (line.key != identity).then(|| line.key.clone()),
                     carry,

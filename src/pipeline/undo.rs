@@ -9,7 +9,7 @@ use super::apply::{Applied, Applier};
 use super::decide::count_held;
 use super::guard::{self, Holds, Population};
 use super::plan::PlanId;
-use super::prepare::{Prepare, Ready, Write, conditional, number};
+use super::prepare::{Prepare, Ready, conditional, number};
 use super::preview::{Held, Keyed, Preview, Update};
 use super::steps::Steps;
 use super::{Ask, Pipeline, recover};
@@ -248,7 +248,7 @@ impl Pipeline {
             identity: intent.identity.clone(),
             key: intent.key().to_owned(),
             change,
-            scope: base.map(|base| base.scope.clone()).unwrap_or_default(),
+            scope: base.map(|base| base.scope.to_string()).unwrap_or_default(),
             // What the source still says: its content where that is compared, else its stamp.
             stamp: intent
                 .next
@@ -374,7 +374,7 @@ const VALUES_BYTES_MAX: usize = 32 << 20;
 
 fn value_bytes(ready: &Ready) -> usize {
     match ready {
-        Ready::Write(write) => super::prepare::value_of(&write.item).map_or(0, bytes::Bytes::len),
+        Ready::Write(write) => super::prepare::value_of(&write.op).map_or(0, bytes::Bytes::len),
         _ => 0,
     }
 }
@@ -429,8 +429,10 @@ impl Reverser<'_> {
             still_new: false,
             earlier: None,
         };
-        let write = conditional(&self.line.name, &self.undo_run, reversed, op, stored);
-        Ok(Ready::Write(Box::new(Write { scope: step.scope.clone(), stamp: step.stamp, ..write })))
+        let mut write = conditional(&self.line.name, &self.undo_run, reversed, op, stored);
+        write.scope = step.scope.as_str().into();
+        write.stamp = step.stamp;
+        Ok(Ready::Write(write))
     }
 
     /// What the baseline said before the run, as far as it is true of what is put back.

@@ -141,7 +141,7 @@ impl Pipeline {
             name: self.source.name().to_owned(),
             seen: time_of(&base.written.run),
             version: base.body,
-            scope: base.scope,
+            scope: base.scope.to_string(),
             shape: format!("{} {}", self.shape.name(), self.shape.version()),
         }
     }

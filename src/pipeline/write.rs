@@ -24,10 +24,13 @@ pub struct Written {
     pub given_up: Option<Error>,
 }
 
+#[allow(clippy::vec_box)] // they are handed on in their boxes
+pub type Writes = Vec<Box<Write>>;
+
 /// Changes that belong to one place in the journal.
 pub struct Batch {
     pub number: u32,
-    pub writes: Vec<Write>,
+    pub writes: Writes,
     /// What state must hold before it is written: its intents, and items that need no write to the store.
     pub announced: Vec<Item>,
 }
@@ -111,7 +114,7 @@ async fn write_all(
 }
 
 /// Write a batch. The old key of a record that moves goes only once the new one is there.
-async fn write(line: &Pipeline, writes: &[Write]) -> Written {
+async fn write(line: &Pipeline, writes: &[Box<Write>]) -> Written {
     let (retired, rest): (Vec<usize>, Vec<usize>) =
         (0..writes.len()).partition(|&index| writes[index].intent.retire);
     let mut written = attempt(line, writes, rest).await;
@@ -134,13 +137,13 @@ async fn write(line: &Pipeline, writes: &[Write]) -> Written {
 }
 
 /// The write that puts a retired key's record at its new place, if it is one of this batch.
-fn put_before(writes: &[Write], retired: usize) -> Option<usize> {
+fn put_before(writes: &[Box<Write>], retired: usize) -> Option<usize> {
     let put = (0..retired).rev().find(|&index| !writes[index].intent.retire)?;
     (writes[put].intent.identity == writes[retired].intent.identity).then_some(put)
 }
 
 /// Puts whose old key could not be removed, with the reason.
-pub fn half_moved(writes: &[Write], outcomes: &[Result<Outcome>]) -> HashMap<usize, Fault> {
+pub fn half_moved(writes: &[Box<Write>], outcomes: &[Result<Outcome>]) -> HashMap<usize, Fault> {
     let failed = outcomes.iter().enumerate().filter_map(|(index, outcome)| {
         let error = outcome.as_ref().err().filter(|_| writes[index].intent.retire)?;
         Some((put_before(writes, index)?, Fault::of(error).at_key(writes[index].intent.key())))
@@ -149,13 +152,13 @@ pub fn half_moved(writes: &[Write], outcomes: &[Result<Outcome>]) -> HashMap<usi
 }
 
 /// Write some of a batch, repeating what failed in passing.
-async fn attempt(line: &Pipeline, writes: &[Write], mut open: Vec<usize>) -> Written {
+async fn attempt(line: &Pipeline, writes: &[Box<Write>], mut open: Vec<usize>) -> Written {
     let mut answers: Vec<Option<Answer>> = writes.iter().map(|_| None).collect();
     let mut attempt = 0;
     let mut given_up = None;
     while !open.is_empty() {
         attempt += 1;
-        let sent: Vec<&Write> = open.iter().map(|&index| &writes[index]).collect();
+        let sent: Vec<&Write> = open.iter().map(|&index| &*writes[index]).collect();
         let answered = match records::deliver(line, &sent).await {
             Ok(answered) => answered,
             Err(error) => {

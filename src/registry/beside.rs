@@ -18,7 +18,7 @@ use crate::state::journal::{Change, Intent};
 use crate::state::{decode, item, keys};
 use crate::store::Item;
 
-pub async fn beside(line: &Pipeline, writes: &[Write]) -> Result<Vec<Beside>> {
+pub async fn beside(line: &Pipeline, writes: &[Box<Write>]) -> Result<Vec<Beside>> {
     let waiting = never_worked_on(line, writes).await?;
     let letters = keys::published(&line.name) + DEAD;
     let letters: HashSet<String> = line.state.keys(&letters).await?.into_iter().collect();
@@ -68,7 +68,7 @@ impl Beside {
 }
 
 /// Of what is about to be updated: policies whose addition still waits, or was given up.
-async fn never_worked_on(line: &Pipeline, writes: &[Write]) -> Result<HashSet<String>> {
+async fn never_worked_on(line: &Pipeline, writes: &[Box<Write>]) -> Result<HashSet<String>> {
     let updates = writes.iter().map(|write| &write.intent).filter(|intent| intent.change == Change::Update);
     let places: Vec<(&Intent, [String; 2])> = updates
         .flat_map(|intent| intent.then.iter().map(move |then| (intent, then)))

@@ -73,7 +73,7 @@ struct LastRun {
 
 #[async_trait]
 impl Records for Registry {
-    async fn beside(&self, line: &Pipeline, writes: &[Write]) -> Result<Vec<Beside>> {
+    async fn beside(&self, line: &Pipeline, writes: &[Box<Write>]) -> Result<Vec<Beside>> {
         beside::beside(line, writes).await.context(|| "preparing the queue's entries".into())
     }
 

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::keys;
 use super::telling::Object;
 use crate::error::{Error, Result};
-use crate::record::{Fingerprint, Version};
+use crate::record::{Fingerprint, Scope, Version};
 use crate::shape::Prior;
 use crate::store::Item;
 
@@ -70,7 +70,7 @@ pub struct Base {
     pub fingerprint: Fingerprint,
     /// SHA-256 of the exact bytes, when that is not the fingerprint.
     pub bytes: Option<Fingerprint>,
-    pub scope: String,
+    pub scope: Scope,
     /// The source's version of the body.
     pub body: String,
     /// The key, when it is not the identity.
@@ -90,7 +90,7 @@ struct Told {
     #[serde(rename = "h", default)]
     bytes: Option<Fingerprint>,
     #[serde(rename = "s", default)]
-    scope: String,
+    scope: Scope,
     #[serde(rename = "b", default)]
     body: Option<String>,
     #[serde(rename = "k", default)]
@@ -201,7 +201,7 @@ mod tests {
             version: Version("7".into()),
             fingerprint: Fingerprint::of(b"value"),
             bytes: None,
-            scope: String::new(),
+            scope: Scope::default(),
             body: body.to_owned(),
             key: None,
             carry: None,
