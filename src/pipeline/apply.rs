@@ -215,8 +215,8 @@ impl<'a, P: Prepare> Applier<'a, P> {
                     announced.push(item(keys::parked_item(&self.line.name, &entry), &parked)?);
                     self.applied.parked.insert(entry);
                 }
-                Ready::Failed { scope, scanned, fault } => self.fail(&scope, scanned, fault),
-                Ready::Held(held) => self.hold(held),
+                Ready::Failed { scope, scanned, fault } => self.fail(&scope, scanned, *fault),
+                Ready::Held(held) => self.hold(*held),
                 Ready::Remark(text) => self.report.warn(text),
             }
         }

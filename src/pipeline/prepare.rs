@@ -23,7 +23,7 @@ use crate::state::journal::{Change, Intent, PriorBase, PriorValue};
 use crate::state::{Base, Pointer, Tombstone, keys};
 use crate::store::{Expect, Item, Op, Stored};
 
-/// What became of a step before it reached the store.
+/// What became of a step before it reached the store. What is rare is in a box: it is handed on once for every key.
 pub enum Ready {
     /// A write with its intent.
     Write(Box<Write>),
@@ -37,15 +37,15 @@ pub enum Ready {
     /// Present but unusable.
     Parked {
         entry: String,
-        parked: Parked,
+        parked: Box<Parked>,
     },
     /// `scanned` = it was seen at the source, and counted there.
     Failed {
         scope: Scope,
         scanned: bool,
-        fault: Fault,
+        fault: Box<Fault>,
     },
-    Held(HeldItem),
+    Held(Box<HeldItem>),
     /// Something a person should know; nothing comes of it.
     Remark(String),
 }
@@ -277,7 +277,7 @@ impl Preparer<'_> {
         if let Some((_, base)) = known
             && let Some(held) = self.edited_before_delete(&step, base, prior.as_ref())?
         {
-            return Ok(Ready::Held(held));
+            return Ok(Ready::Held(Box::new(held)));
         }
         let key = step.key(self.line.shape.key_prefix())?;
         let intent = self.intent(step.identity.clone(), key, prior_base(known));
@@ -457,18 +457,18 @@ pub(super) fn remark(entry: &Entry, text: &str) -> Ready {
 pub fn park(step: &Step, entry: &Entry, why: String) -> Ready {
     Ready::Parked {
         entry: entry.id.clone(),
-        parked: Parked {
+        parked: Box::new(Parked {
             identity: step.identity.clone(),
             scope: step.scope.to_string(),
             why,
             shadowed: false,
             unknown: step.base.is_none(),
-        },
+        }),
     }
 }
 
 pub fn fail(step: &Step, error: &Error) -> Ready {
-    let fault = Fault::of(error).at_key(step.identity.clone());
+    let fault = Box::new(Fault::of(error).at_key(step.identity.clone()));
     Ready::Failed { scope: step.scope.clone(), scanned: step.entry.is_some(), fault }
 }
 

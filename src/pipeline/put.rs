@@ -106,7 +106,7 @@ impl Preparer<'_> {
                 self.taken(&step, &output, prior.as_ref())?
             };
             if let Some(held) = stands {
-                return Ok(Ready::Held(held));
+                return Ok(Ready::Held(Box::new(held)));
             }
         } else if let Some(there) = &prior {
             if there.value == output.value || self.line.shape.existing() == Existing::Skip {

@@ -398,7 +398,7 @@ impl Reverser<'_> {
     async fn one(&self, step: &Reverse, intent: &Intent, stored: Option<Stored>) -> Result<Ready> {
         let standing = self.line.standing(self.run, step, intent, stored.as_ref()).await?;
         if matches!(standing, Standing::Changed | Standing::Undone) {
-            return Ok(Ready::Held(step.held(CHANGED, true)));
+            return Ok(Ready::Held(Box::new(step.held(CHANGED, true))));
         }
         let (op, bytes) = match &intent.prior {
             None => (Op::Delete, None),
