@@ -181,27 +181,45 @@ pub struct Intent {
 impl Intent {
     /// As JSON; what goes without saying is left out.
     fn tell(&self, to: &mut Vec<u8>) -> serde_json::Result<()> {
+        // All by name, so that none is ever forgotten. Those without one are told by `tell_prior`.
+        let Intent {
+            identity,
+            change,
+            key,
+            bytes,
+            next,
+            lift,
+            still_new,
+            earlier,
+            prior: _,
+            prior_fingerprint: _,
+            prior_version: _,
+            prior_base: _,
+            retire: _,
+            then: _,
+            decision: _,
+        } = self;
         let mut told = Object::begin(to);
-        told.text("i", &self.identity)?;
-        told.text("c", self.change.name())?;
-        if let Some(key) = &self.key {
+        told.text("i", identity)?;
+        told.text("c", change.name())?;
+        if let Some(key) = key {
             told.text("k", key)?;
         }
-        match &self.bytes {
+        match bytes {
             None => {}
             Some(Exact::AsNext) => told.text("h", "")?,
             Some(Exact::Are(hash)) => told.print("h", hash),
         }
-        if let Some(next) = &self.next {
+        if let Some(next) = next {
             next.tell(told.object("n"))?;
         }
         self.tell_prior(&mut told)?;
-        for (name, is_set) in [("l", self.lift), ("w", self.still_new)] {
+        for (name, is_set) in [("l", *lift), ("w", *still_new)] {
             if is_set {
                 told.set(name);
             }
         }
-        if let Some(earlier) = &self.earlier {
+        if let Some(earlier) = earlier {
             told.pointer("e", earlier)?;
         }
         told.end();
