@@ -139,6 +139,7 @@ pub fn write_string(out: &mut Vec<u8>, text: &str) {
 }
 
 /// Where the first byte is that does not stand for itself.
+#[allow(clippy::needless_bitwise_bool)] // lazy operators would be branches, one byte after the other
 fn first_escape(bytes: &[u8]) -> Option<usize> {
     // Most texts have none: compared side by side, a stride takes the processor no longer than a byte.
     const STRIDE: usize = 16;

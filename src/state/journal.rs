@@ -345,10 +345,10 @@ mod tests {
         }
     }
 
-    fn known(body: &str) -> Option<Box<PriorBase>> {
+    fn known(body: &str) -> Box<PriorBase> {
         let base = format!(r#"{{"v":"7","f":"{}","s":"a","b":"{body}"}}"#, Fingerprint::of(b"value"));
         let base = serde_json::from_str(&base).unwrap();
-        Some(Box::new(PriorBase { stamp: Fingerprint::of(b"stamp"), base }))
+        Box::new(PriorBase { stamp: Fingerprint::of(b"stamp"), base })
     }
 
     #[test]
@@ -358,11 +358,11 @@ mod tests {
             change: Change::Update,
             key: Some("k".into()),
             bytes: Some(Exact::Are(value)),
-            next: known("2"),
+            next: Some(known("2")),
             prior: Some(PriorValue::Text("old\n".into())),
             prior_fingerprint: Some(stamp),
             prior_version: Some(Version("6".into())),
-            prior_base: known("1"),
+            prior_base: Some(known("1")),
             retire: true,
             then: vec!["export".into()],
             decision: Some(Box::new(Decision { verdict: Verdict::Undone, stamp: None, run: "R".into() })),
@@ -371,7 +371,7 @@ mod tests {
             earlier: Some(Pointer { run: "R".into(), batch: 3, index: 14 }),
             ..simple("b")
         };
-        let new = Intent { bytes: Some(Exact::AsNext), next: known("1"), ..simple("a \"1\"") };
+        let new = Intent { bytes: Some(Exact::AsNext), next: Some(known("1")), ..simple("a \"1\"") };
         let batch = [new, full, simple("c")];
         let Op::Put { value: told, .. } = journal("key".into(), batch.iter()).unwrap().op else {
             panic!("a batch is put")

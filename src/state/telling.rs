@@ -105,8 +105,8 @@ impl<'a> Object<'a> {
 
 /// Nothing in it is escaped. Looked at as a whole, not up to the first: that is many bytes at a time.
 fn is_plain(text: &str) -> bool {
-    let odd = |odd: bool, byte: &u8| odd | (*byte < b' ') | (*byte == b'"') | (*byte == b'\\');
-    !text.as_bytes().iter().fold(false, odd)
+    let escaped = |byte: u8| byte < b' ' || byte == b'"' || byte == b'\\';
+    text.bytes().fold(0, |any, byte| any | u8::from(escaped(byte))) == 0
 }
 
 #[cfg(test)]
