@@ -23,8 +23,10 @@ pub fn is_shortest(table: &Table, row: &Cells<'_>, value: &[u8]) -> Option<bool>
             Cell::Integer(number) => digits(*number),
             Cell::Boolean(true) => "true".len(),
             Cell::Boolean(false) => "false".len(),
-            Cell::Text(text) if column.holds.is_text() => text_bytes(text)?,
-            Cell::Text(_) | Cell::Real(_) => return None,
+            Cell::Text(_) if !column.holds.is_text() => return None,
+            Cell::Text(Cow::Borrowed(text)) => "\"\"".len() + text.len(),
+            Cell::Text(Cow::Owned(text)) => "\"\"".len() + escaped_bytes(text)?,
+            Cell::Real(_) => return None,
         };
         bytes += "\"\":".len() + column.name.len();
         members += 1;
@@ -42,19 +44,14 @@ pub fn is_named(table: &Table, row: &Cells<'_>, id: &str) -> Option<bool> {
     }
 }
 
-/// A text between its quotes.
-fn text_bytes(text: &Cow<'_, str>) -> Option<usize> {
-    let escaped = match text {
-        Cow::Borrowed(_) => 0,
-        Cow::Owned(text) => {
-            let has_two_forms = |byte: &u8| *byte < b' ' && !b"\x08\t\n\x0c\r".contains(byte);
-            if text.as_bytes().iter().any(has_two_forms) {
-                return None;
-            }
-            text.bytes().filter(|byte| matches!(byte, 0..b' ' | b'"' | b'\\')).count()
-        }
-    };
-    Some("\"\"".len() + text.len() + escaped)
+/// A text with its escapes, two bytes each; `None` = one of them has more than one form.
+fn escaped_bytes(text: &str) -> Option<usize> {
+    let has_two_forms = |byte: u8| byte < b' ' && !b"\x08\t\n\x0c\r".contains(&byte);
+    if text.bytes().any(has_two_forms) {
+        return None;
+    }
+    let escaped = text.bytes().filter(|byte| matches!(byte, 0..b' ' | b'"' | b'\\')).count();
+    Some(text.len() + escaped)
 }
 
 /// How long an integer is.
