@@ -11,7 +11,7 @@ use crate::error::{Error, Fault, Result, from_io};
 use crate::operations::{self, NotStarted, Runs};
 use crate::pipeline::Ask;
 use crate::pipeline::seal::Sealed;
-use crate::state::report::gravest;
+use crate::state::report::{ERRORS_MAX, gravest, untold};
 use crate::state::{Report, Status};
 use crate::store::Access;
 
@@ -145,10 +145,10 @@ fn tell_troubles(out: &Output, report: &Report) {
         out.note(&format!("{error} {}:{place} {}", report.pipeline, fault.message));
         out.note(&format!("  what to do: {}", fault.remedy));
     }
-    let untold = troubles.iter().skip(SHOWN).map(|trouble| 1 + trouble.others).sum::<u64>();
-    let more = untold + report.errors_omitted;
+    let more = untold(&troubles, SHOWN) + report.errors_omitted;
     if more > 0 {
-        out.note(&format!("  … and {} (all of them with --json)", count(more, "more error")));
+        let listed = if report.errors_omitted > 0 { format!("the first {ERRORS_MAX}") } else { "all".into() };
+        out.note(&format!("  … and {} (--json lists {listed})", count(more, "more error")));
     }
     for warning in report.warnings.iter().take(SHOWN) {
         out.note(&format!("{} {}: {warning}", out.paint(Color::Yellow, "warning"), report.pipeline));

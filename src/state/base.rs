@@ -157,26 +157,26 @@ impl Base {
         let Base { version: _, fingerprint, bytes, scope, body, key, carry, written: _ } = self;
         let mut record = Object::begin(to);
         if !version.0.is_empty() {
-            record.text("v", &version.0)?;
+            record.text("v", &version.0);
         }
         record.print("f", fingerprint);
         if let Some(bytes) = bytes {
             record.print("h", bytes);
         }
         if !scope.is_empty() {
-            record.text("s", scope)?;
+            record.text("s", scope);
         }
         if !fingerprint.is_told_by(body) {
-            record.text("b", body)?;
+            record.text("b", body);
         }
         if let Some(key) = key {
-            record.text("k", key)?;
+            record.text("k", key);
         }
         if let Some(carry) = carry {
             record.any("c", carry)?;
         }
         if !written.is_unset() {
-            record.pointer("j", written)?;
+            record.pointer("j", written);
         }
         record.end();
         Ok(())

@@ -200,14 +200,14 @@ impl Intent {
             decision: _,
         } = self;
         let mut told = Object::begin(to);
-        told.text("i", identity)?;
-        told.text("c", change.name())?;
+        told.text("i", identity);
+        told.text("c", change.name());
         if let Some(key) = key {
-            told.text("k", key)?;
+            told.text("k", key);
         }
         match bytes {
             None => {}
-            Some(Exact::AsNext) => told.text("h", "")?,
+            Some(Exact::AsNext) => told.text("h", ""),
             Some(Exact::Are(hash)) => told.print("h", hash),
         }
         if let Some(next) = next {
@@ -220,7 +220,7 @@ impl Intent {
             }
         }
         if let Some(earlier) = earlier {
-            told.pointer("e", earlier)?;
+            told.pointer("e", earlier);
         }
         told.end();
         Ok(())
@@ -235,7 +235,7 @@ impl Intent {
             told.print("pf", print);
         }
         if let Some(version) = &self.prior_version {
-            told.text("pv", &version.0)?;
+            told.text("pv", &version.0);
         }
         if let Some(prior_base) = &self.prior_base {
             prior_base.tell(told.object("o"))?;

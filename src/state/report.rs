@@ -125,7 +125,7 @@ fn is_zero(number: &u64) -> bool {
 }
 
 /// Errors listed one by one in a report; more are counted, so that a report stays readable.
-const ERRORS_MAX: usize = 1_000;
+pub const ERRORS_MAX: usize = 1_000;
 const WARNINGS_MAX: usize = 200;
 
 impl Report {
@@ -255,6 +255,11 @@ impl Trouble<'_> {
             others => format!("{place} and {others} others"),
         })
     }
+}
+
+/// Errors that are not told where only so many troubles are.
+pub fn untold(troubles: &[Trouble<'_>], told: usize) -> u64 {
+    troubles.iter().skip(told).map(|trouble| 1 + trouble.others).sum()
 }
 
 fn says_the_same(one: &Fault, other: &Fault) -> bool {

@@ -16,7 +16,7 @@ use crate::operations::{self, Group, follow};
 use crate::schedule::overview::{self, One};
 use crate::server::House;
 use crate::server::answer::{Named, No};
-use crate::state::report::Trouble;
+use crate::state::report::{Trouble, untold};
 use crate::state::{Counts, Report, Status};
 
 /// Runs listed; the chart takes the newest of them.
@@ -104,11 +104,6 @@ pub fn told(trouble: &Trouble<'_>) -> Markup {
         }
         @if !fault.remedy.is_empty() { p.wrap.muted { "What to do: " (fault.remedy) } }
     }
-}
-
-/// Errors that a page with so many of them does not show.
-pub fn untold(troubles: &[Trouble<'_>], shown: usize) -> u64 {
-    troubles.iter().skip(shown).map(|trouble| 1 + trouble.others).sum()
 }
 
 fn errors(report: &Report, now: Timestamp) -> Markup {

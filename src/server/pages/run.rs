@@ -8,10 +8,11 @@ use maud::{Markup, html};
 use super::Shared;
 use super::health::{Tone, badge};
 use super::layout::{At, Leaf};
-use super::pipeline::{short, told, undo_button, untold};
+use super::pipeline::{short, told, undo_button};
 use super::words::{exact, grouped, many, part, time, took};
 use crate::pipeline::Pipeline;
 use crate::server::answer::{Named, No};
+use crate::state::report::untold;
 use crate::state::{Report, Status};
 
 /// Groups and errors of one page.
