@@ -1,6 +1,6 @@
 //! What a listing proved. Pure bookkeeping of how each scope ended; the one place that says "absent".
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use crate::error::Fault;
 
@@ -43,17 +43,7 @@ impl Scopes {
 
     /// The end that covers a scope, and whose it is: its own, or the nearest above it.
     fn covered<'s>(&self, scope: &'s str) -> Option<(&'s str, &End)> {
-        let mut at = scope;
-        loop {
-            if let Some(end) = self.ends.get(at) {
-                return Some((at, end));
-            }
-            at = match at.rfind('/') {
-                Some(slash) => &at[..slash],
-                None if at.is_empty() => return None,
-                None => "",
-            };
-        }
+        upward(scope).find_map(|at| self.ends.get(at).map(|end| (at, end)))
     }
 
     fn covering(&self, scope: &str) -> Option<&End> {
@@ -116,12 +106,11 @@ impl Scopes {
 
     /// Cursors that may move: of scopes read well, with nothing failed and nothing broken in or below them.
     pub fn cursors<'a>(&'a self, failed: &'a [String]) -> impl Iterator<Item = (&'a str, &'a str)> {
-        let spoiled = move |scope: &str| {
-            failed.iter().any(|other| covers(scope, other))
-                || self.broken().any(|(other, _)| covers(scope, other))
-        };
+        // There may be a scope for every row: each is looked up, and not held against every failure.
+        let broken = self.broken().map(|(scope, _)| scope);
+        let spoiled: HashSet<&str> = failed.iter().map(String::as_str).chain(broken).flat_map(upward).collect();
         self.ends.iter().filter_map(move |(scope, end)| match end {
-            End::Complete(Some(cursor)) | End::Window(Some(cursor)) if !spoiled(scope) => {
+            End::Complete(Some(cursor)) | End::Window(Some(cursor)) if !spoiled.contains(scope.as_str()) => {
                 Some((scope.as_str(), cursor.as_str()))
             }
             _ => None,
@@ -129,9 +118,13 @@ impl Scopes {
     }
 }
 
-/// `upper` is `lower` or above it.
-fn covers(upper: &str, lower: &str) -> bool {
-    upper.is_empty() || lower == upper || (lower.starts_with(upper) && lower.as_bytes()[upper.len()] == b'/')
+/// A scope and everything above it, up to the source as a whole.
+fn upward(scope: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(Some(scope), |at| match at.rfind('/') {
+        Some(slash) => Some(&at[..slash]),
+        None if at.is_empty() => None,
+        None => Some(""),
+    })
 }
 
 #[cfg(test)]
@@ -191,6 +184,10 @@ mod tests {
         };
         assert_eq!(moved(&[]), ["", "b"]);
         assert_eq!(moved(&["a/x"]), ["b"]);
+        assert_eq!(moved(&["ab"]), ["b"]);
+        assert_eq!(moved(&["bc"]), ["b"]);
+        assert_eq!(moved(&["b"]), [""; 0]);
         assert_eq!(moved(&["b/x"]), [""; 0]);
+        assert_eq!(moved(&["b/x/y", "b/x"]), [""; 0]);
     }
 }
