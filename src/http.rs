@@ -21,7 +21,7 @@ use crate::secret::Secret;
 const REDIRECTS_MAX: usize = 5;
 /// How much of an error page is read to quote the server's own words.
 const COMPLAINT_BYTES_MAX: usize = 2_000;
-/// Room to begin with; grows as the body comes, never by what a header claims.
+/// Room to begin with, or less if less is announced; grows as the body comes, never by what a header claims.
 const BODY_BYTES_FIRST: usize = 16 << 10;
 
 /// A client with its clock and its count of requests. One per source or store.
@@ -268,14 +268,16 @@ async fn body(mut response: reqwest::Response, ask: &Ask) -> Result<Bytes> {
     if response.content_length().is_some_and(|length| length > limit as u64) {
         return Err(too_large());
     }
-    let mut body = BytesMut::with_capacity(BODY_BYTES_FIRST.min(limit));
+    let announced = response.content_length().and_then(|length| usize::try_from(length).ok());
+    let mut body = BytesMut::with_capacity(announced.unwrap_or(usize::MAX).min(BODY_BYTES_FIRST).min(limit));
     while let Some(chunk) = response.chunk().await.map_err(|error| failure(error, ask.timeout))? {
         if body.len() + chunk.len() > limit {
             return Err(too_large());
         }
         body.extend_from_slice(&chunk);
     }
-    Ok(body.freeze())
+    // Whoever keeps a short answer keeps no more than that.
+    Ok(if body.capacity() / 2 > body.len() { Bytes::copy_from_slice(&body) } else { body.freeze() })
 }
 
 /// The first line of an error page, if it is text and not a page.

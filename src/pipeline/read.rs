@@ -1,6 +1,7 @@
 //! Reading: the source's listing merged with the baseline (and, where it is cheap, with the store's own listing)
 //! into findings. Streams when everything is sorted, so a run with nothing to do needs no memory to speak of.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use super::detect::{self, Finding, Known};
@@ -69,11 +70,9 @@ pub async fn read(
     footing: Option<&Footing>,
     report: &mut Report,
 ) -> Result<Reading> {
-    let mut cursors = cursors.clone();
     // What was undone and not said yet is found by reading everything: it may have left no trace elsewhere.
-    if past.undid_something_new() {
-        cursors.clear();
-    }
+    let mut cursors =
+        if past.undid_something_new() { Cow::Owned(Cursors::new()) } else { Cow::Borrowed(cursors) };
     let before = report.clone();
     let mut ground = Ground::of(line, ask, past, footing);
     if ground.is_some()
@@ -88,7 +87,7 @@ pub async fn read(
     if found.stale.is_empty() {
         return Ok(found);
     }
-    cursors.retain(|scope, _| !found.stale.contains(scope));
+    cursors.to_mut().retain(|scope, _| !found.stale.contains(scope));
     *report = before;
     read_once(line, ask, &cursors, past, None, report).await
 }

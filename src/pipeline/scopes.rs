@@ -10,7 +10,8 @@ pub enum End {
     Complete(Option<String>),
     Window(Option<String>),
     Unchanged,
-    Broken(Fault),
+    /// Boxed: few scopes break, and there may be one for every row.
+    Broken(Box<Fault>),
 }
 
 /// What may be concluded about something that was not seen.
@@ -76,7 +77,7 @@ impl Scopes {
 
     pub fn broken(&self) -> impl Iterator<Item = (&str, &Fault)> {
         self.ends.iter().filter_map(|(scope, end)| match end {
-            End::Broken(fault) => Some((scope.as_str(), fault)),
+            End::Broken(fault) => Some((scope.as_str(), &**fault)),
             _ => None,
         })
     }
@@ -133,7 +134,7 @@ mod tests {
     use crate::error::{Error, Kind};
 
     fn broken() -> End {
-        End::Broken(Fault::of(&Error::new(Kind::Unavailable, "down")))
+        End::Broken(Box::new(Fault::of(&Error::new(Kind::Unavailable, "down"))))
     }
 
     fn scopes(ends: &[(&str, End)]) -> Scopes {

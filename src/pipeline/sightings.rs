@@ -95,7 +95,7 @@ fn named(shape: &dyn Shape, event: Event) -> Row {
         Event::Complete(scope, cursor) => Row::End(scope.to_string(), End::Complete(cursor)),
         Event::Window(scope, cursor) => Row::End(scope.to_string(), End::Window(cursor)),
         Event::Unchanged(scope) => Row::End(scope.to_string(), End::Unchanged),
-        Event::Broken(scope, error) => Row::End(scope.to_string(), End::Broken(Fault::of(&error))),
+        Event::Broken(scope, error) => Row::End(scope.to_string(), End::Broken(Box::new(Fault::of(&error)))),
         Event::Note(text) => Row::Note(text),
     }
 }

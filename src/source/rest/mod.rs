@@ -53,6 +53,9 @@ const UNREAD_BYTES_MAX: usize = 32 << 20;
 const WAIT_MS_MAX: u64 = 60_000;
 const WAIT_MS_FIRST: u64 = 1_000;
 
+/// What a scope hangs from; `None` = from nothing.
+type Root = Option<Arc<Parent>>;
+
 pub struct Rest {
     name: String,
     api: Arc<Api>,
@@ -68,7 +71,7 @@ struct Api {
     concurrency: usize,
     pickers: Vec<Picker>,
     /// By resource: the columns its children refer to.
-    lent: Vec<Vec<String>>,
+    lent: Vec<Vec<Arc<str>>>,
     /// By resource: everything the config says about its rows.
     forms: Vec<Fingerprint>,
     /// Warnings of this listing, and how often each was met.
@@ -98,10 +101,10 @@ impl Rest {
     async fn stage(
         &self,
         resource: usize,
-        parents: Vec<Option<Parent>>,
+        parents: Vec<Root>,
         cursors: &Cursors,
         out: &mut Sink,
-    ) -> Result<Vec<Option<Parent>>> {
+    ) -> Result<Vec<Root>> {
         let (seen, children) = (Met::default(), Vec::new());
         let nameless = false;
         let same = Unread::default();
@@ -114,7 +117,7 @@ impl Rest {
             while open.len() < self.api.concurrency * SCOPES_PER_REQUEST && !out.is_stopped() {
                 let Some(parent) = waiting.next() else { break };
                 let (sender, messages) = mpsc::channel(PAGES_AHEAD);
-                let scope = telling.scope(parent.as_ref());
+                let scope = telling.scope(parent.as_deref());
                 let cursor = cursors.get(&*scope).cloned();
                 scopes.spawn(scope::read(
                     self.api.clone(),
@@ -126,14 +129,16 @@ impl Rest {
             }
             let Some((scope, mut messages)) = open.pop_front() else { break };
             telling.scope_of(&scope, &mut messages, out).await?;
+            // What is over is let go of: there may be a scope for every row.
+            while scopes.try_join_next().is_some() {}
         }
         Ok(telling.children)
     }
 }
 
 /// The columns of each resource that children refer to, in paths or as their own.
-fn lent(spec: &RestSpec) -> Vec<Vec<String>> {
-    let mut lent = vec![Vec::new(); spec.resources.len()];
+fn lent(spec: &RestSpec) -> Vec<Vec<Arc<str>>> {
+    let mut lent: Vec<Vec<Arc<str>>> = vec![Vec::new(); spec.resources.len()];
     for child in &spec.resources {
         let Some(parent) = child.parent else { continue };
         let in_path = child.path.iter().filter_map(|part| match part {
@@ -142,8 +147,8 @@ fn lent(spec: &RestSpec) -> Vec<Vec<String>> {
         });
         let wanted = in_path.chain(child.table.columns.iter().filter_map(|column| column.parent.as_ref()));
         for column in wanted {
-            if !lent[parent].contains(column) {
-                lent[parent].push(column.clone());
+            if !lent[parent].iter().any(|known| **known == **column) {
+                lent[parent].push(column.as_str().into());
             }
         }
     }
@@ -221,7 +226,7 @@ struct Telling<'a> {
     resource: usize,
     cursors: &'a Cursors,
     seen: Met,
-    children: Vec<Option<Parent>>,
+    children: Vec<Root>,
     /// The scope has an item without a key: any known row might be it.
     nameless: bool,
     /// Answers that are as they were.
@@ -313,7 +318,7 @@ impl Telling<'_> {
         }
         if self.same.over {
             let names = scope::names(self.api, self.resource, &same)?;
-            let rows = names.into_iter().map(|id| (id, Lent::new())).collect();
+            let rows = names.into_iter().map(|id| (id, Lent::default())).collect();
             return self.same(scope, rows, out).await;
         }
         self.same.bytes += same.body.len();
@@ -340,7 +345,7 @@ impl Telling<'_> {
         }
         if let Some(lent) = lent.filter(|_| !self.api.lent[self.resource].is_empty()) {
             let external_id = self.api.pickers[self.resource].external_id(id).to_owned();
-            self.children.push(Some(Parent { external_id, lent }));
+            self.children.push(Some(Arc::new(Parent { external_id, lent })));
         }
         true
     }
@@ -405,7 +410,7 @@ impl Source for Rest {
 
     async fn list(&self, cursors: &Cursors, out: &mut Sink) -> Result<()> {
         self.api.notes.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        let mut rows: Vec<Vec<Option<Parent>>> = Vec::new();
+        let mut rows: Vec<Vec<Root>> = Vec::new();
         for (at, resource) in self.api.spec.resources.iter().enumerate() {
             let parents = match resource.parent {
                 None => vec![None],

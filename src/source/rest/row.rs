@@ -4,11 +4,12 @@
 //! An item that does not fit its columns is refused with the column and the reason; it never becomes half a row.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::SignedDuration;
 use jiff::Timestamp;
 use jiff::civil::{DateTime, date};
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use super::item::{Found, Item, Place, Wanted};
@@ -25,8 +26,30 @@ const SHOWN_MAX: usize = 60;
 /// Room for a natural key: most are a number or a short word.
 const KEY_BYTES: usize = 16;
 
-/// What a parent's row lends to its children, by column.
-pub type Lent = BTreeMap<String, Value>;
+/// What a parent's row lends to its children, by column, in the order of their names. There is one for every row that has
+/// children, and all of them are kept until those are read.
+#[derive(Debug, Clone, Default)]
+pub struct Lent(Box<[(Arc<str>, Value)]>);
+
+impl Lent {
+    pub fn get(&self, column: &str) -> Option<&Value> {
+        self.0.iter().find(|(name, _)| **name == *column).map(|(_, value)| value)
+    }
+}
+
+impl FromIterator<(Arc<str>, Value)> for Lent {
+    fn from_iter<I: IntoIterator<Item = (Arc<str>, Value)>>(columns: I) -> Self {
+        let mut columns: Vec<_> = columns.into_iter().collect();
+        columns.sort_by(|(a, _), (b, _)| a.cmp(b));
+        Lent(columns.into())
+    }
+}
+
+impl Serialize for Lent {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, value)| (&**name, value)))
+    }
+}
 
 /// A table's columns in the order canonical JSON has them.
 pub struct Picker {
@@ -119,12 +142,12 @@ impl Picker {
     }
 
     /// What a child may refer to: text and integer columns as they are in the item.
-    pub fn lend(&self, item: &Item<'_>, lent: &Lent, wanted: &[String]) -> Lent {
-        let columns =
-            wanted.iter().filter_map(|name| self.columns.iter().find(|column| column.spec.name == *name));
-        columns
-            .filter_map(|column| Some((column.spec.name.clone(), column.find(item, lent)?.to_value())))
-            .collect()
+    pub fn lend(&self, item: &Item<'_>, lent: &Lent, wanted: &[Arc<str>]) -> Lent {
+        let value = |name: &str| {
+            let column = self.columns.iter().find(|column| column.spec.name == *name)?;
+            column.find(item, lent).map(|found| found.to_value())
+        };
+        wanted.iter().filter_map(|name| Some((name.clone(), value(name)?))).collect()
     }
 
     fn write(&self, row: &mut Row, column: &ColumnSpec, value: Found<'_>) -> Result<(), String> {
@@ -273,6 +296,8 @@ fn ms_date(text: &str) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use serde_json::json;
 
     use super::super::item;
@@ -332,7 +357,7 @@ mod tests {
         let strip: Vec<String> = strip.iter().map(|name| (*name).to_owned()).collect();
         let picker = Picker::new(&TableSpec { name: "t".into(), key, columns }, &strip).unwrap();
         let (items, _) = item::read(body.as_bytes(), &JsonPath::parse(""), &picker.wanted).unwrap();
-        let lent = Lent::from([("of".to_owned(), json!("a \"parent\"")), ("nil".to_owned(), Value::Null)]);
+        let lent = Lent::from_iter([("of".into(), json!("a \"parent\"")), ("nil".into(), Value::Null)]);
         let mut row = Row::default();
         let mut pick = |item: &Item<'_>| {
             let id = picker.id(item, &lent).unwrap_or_else(|error| error.to_string());

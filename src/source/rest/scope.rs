@@ -27,7 +27,7 @@ use crate::http::{Answer, Ask};
 use crate::record::Fingerprint;
 
 /// What a scope hangs from: the row of its parent.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Parent {
     pub external_id: String,
     pub lent: Lent,
@@ -36,7 +36,7 @@ pub struct Parent {
 /// A resource, for one row of its parent if it has one.
 pub struct Which {
     pub resource: usize,
-    pub parent: Option<Parent>,
+    pub parent: Option<Arc<Parent>>,
     /// What its rows came to when they were last applied.
     pub cursor: Option<String>,
 }
@@ -69,7 +69,7 @@ pub enum Message {
 
 /// An answer that is the same as when its rows were last applied.
 pub struct Verbatim {
-    parent: Option<Parent>,
+    parent: Option<Arc<Parent>>,
     pub body: Bytes,
 }
 
@@ -142,7 +142,7 @@ async fn pages_of(
     out: &mpsc::Sender<Message>,
 ) -> Result<Option<String>> {
     let spec = &api.spec.resources[which.resource];
-    let base = address(api, &spec.path, which.parent.as_ref())?;
+    let base = address(api, &spec.path, which.parent.as_deref())?;
     let mut mark = None;
     let starts: Vec<Url> = match &spec.each {
         Some((param, values)) => values.iter().map(|value| pages::with_param(&base, param, value)).collect(),
@@ -295,7 +295,7 @@ fn page<'a>(api: &Api, resource: usize, body: &'a [u8]) -> Result<Page<'a>> {
 
 /// What the rows of an answer that did not change are called.
 pub fn names(api: &Api, resource: usize, same: &Verbatim) -> Result<Vec<String>> {
-    let none = Lent::new();
+    let none = Lent::default();
     let lent = same.parent.as_ref().map_or(&none, |parent| &parent.lent);
     let items = page(api, resource, &same.body)?.items;
     items.iter().map(|item| api.pickers[resource].id(item, lent)).collect()
@@ -336,7 +336,7 @@ fn pick_all(api: &Api, which: &Which, page: &Page<'_>) -> (Vec<Picked>, bool) {
 /// An item as a row.
 fn pick(api: &Api, which: &Which, item: &Item<'_>, row: &mut Row, blocks: &mut Blocks) -> Picked {
     let picker = &api.pickers[which.resource];
-    let none = Lent::new();
+    let none = Lent::default();
     let from_parent = which.parent.as_ref().map_or(&none, |parent| &parent.lent);
     let id = match picker.id(item, from_parent) {
         Ok(id) => id,
