@@ -3,8 +3,6 @@
 
 use std::collections::VecDeque;
 
-use futures::stream::{self, StreamExt};
-
 use super::cores;
 use super::plan::{Action, Step, Why};
 use super::prepare::{Prepare as _, Preparer, Ready, Settled, fail, park};
@@ -14,7 +12,7 @@ use crate::record::{Body, Entry};
 use crate::shape::{Absent, Output, Rendered};
 use crate::state::journal::Change;
 use crate::state::{Base, keys};
-use crate::store::Item;
+use crate::store::{Item, Stored};
 
 /// A value on its way, before it is known what is there.
 pub struct Draft {
@@ -121,8 +119,7 @@ impl Preparer<'_> {
                 other => rest.push_back(other),
             }
         }
-        let absent = stream::iter(absent).map(|step| self.draft_absent(step));
-        rest.extend(absent.buffered(self.line.concurrency).collect::<Vec<_>>().await);
+        self.draft_absent(absent, &mut rest).await;
         *drafts = rest;
     }
 
@@ -174,9 +171,21 @@ impl Preparer<'_> {
         }
     }
 
-    /// Gone from the source, but the shape keeps it, marked.
-    async fn draft_absent(&self, step: Box<Step>) -> Drafted {
-        match self.mark_absent(&step).await {
+    /// Gone from the source, but the shape keeps them, marked. What the store holds of them is asked for together.
+    #[allow(clippy::vec_box)] // they come in boxes, and are handed on in them
+    async fn draft_absent(&self, mut steps: Vec<Box<Step>>, drafts: &mut VecDeque<Drafted>) {
+        while !steps.is_empty() {
+            let (count, stored) = self.stored_of(&steps).await;
+            let some = steps.drain(..count);
+            match stored {
+                Ok(stored) => drafts.extend(some.zip(stored).map(|(step, held)| self.marked(step, held))),
+                Err(error) => drafts.extend(some.map(|step| Drafted::Done(fail(&step, &error)))),
+            }
+        }
+    }
+
+    fn marked(&self, step: Box<Step>, stored: Option<Stored>) -> Drafted {
+        match self.mark_absent(&step, stored) {
             Ok(Some(output)) => {
                 let entry = Some(Box::new(Entry::new(step.identity.clone(), &step.scope, "")));
                 Drafted::Put(Box::new(Draft { step, output, entry, body: None, remark: None }))
@@ -190,10 +199,8 @@ impl Preparer<'_> {
         }
     }
 
-    async fn mark_absent(&self, step: &Step) -> Result<Option<Output>> {
-        let Some((_, base)) = step.base()? else { return Ok(None) };
-        let stored = self.line.store.get(&[base.key(&step.identity)]).await?.pop().flatten();
-        let Some(stored) = stored else { return Ok(None) };
+    fn mark_absent(&self, step: &Step, stored: Option<Stored>) -> Result<Option<Output>> {
+        let (Some((_, base)), Some(stored)) = (step.base()?, stored) else { return Ok(None) };
         let prior = base.prior(&step.identity);
         Ok(match self.line.shape.absent(&prior, Some(&stored.value), self.line.clock.now()) {
             Absent::Put(output) => Some(output),

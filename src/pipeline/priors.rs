@@ -42,6 +42,24 @@ impl Preparer<'_> {
         Ok((found, count))
     }
 
+    /// What the store holds under the keys of the first steps, and how many steps these are: as many as memory takes.
+    pub(super) async fn stored_of(&self, steps: &[Box<Step>]) -> (usize, Result<Vec<Option<Stored>>>) {
+        let mut portion = Portion::expecting(PRIORS_BYTES_MAX, self.priors_weigh.each());
+        let some = &steps[..portion.room().min(steps.len())];
+        let prefix = self.line.shape.key_prefix();
+        let stored = async {
+            let keys: Vec<String> = some.iter().map(|step| step.key(prefix)).collect::<Result<_>>()?;
+            let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+            self.line.store.get(&keys).await
+        };
+        let stored = stored.await;
+        for held in stored.iter().flatten() {
+            portion.add(held.as_ref().map_or(0, |held| held.value.len()));
+        }
+        self.priors_weigh.learn(&portion);
+        (some.len(), stored)
+    }
+
     /// What a prior value may weigh: as much as those before it, or as what takes its place.
     fn prior_bytes(&self, drafts: &VecDeque<Drafted>) -> Option<usize> {
         let values = drafts.iter().filter_map(|draft| match draft {
