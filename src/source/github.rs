@@ -21,11 +21,13 @@ use tokio::sync::Semaphore;
 use url::Url;
 
 use super::globs::Globs;
+use super::silence::Silence;
 use super::{Cursors, Event, Sink, Source, Versions};
 use crate::clock::{SharedClock, rfc3339_ms};
 use crate::error::{Context, Error, Fault, Kind, Result};
 use crate::http::{Ask, Http, Refusal, parse_url};
 use crate::record::{Body, Entry, Scope};
+use crate::retry::Patience;
 use crate::secret::Secret;
 
 /// The public service.
@@ -62,6 +64,8 @@ pub struct GitHub {
     in_flight: Semaphore,
     /// The answer that said no more requests are allowed; it holds for every later request too.
     spent: Mutex<Option<Fault>>,
+    silence: Silence,
+    clock: SharedClock,
 }
 
 #[derive(Deserialize)]
@@ -113,9 +117,11 @@ impl GitHub {
             repository,
             api,
             globs,
-            http: Http::new(clock)?,
+            http: Http::new(clock.clone())?,
             in_flight: Semaphore::new(BLOBS_AT_ONCE),
             spent: Mutex::new(None),
+            silence: Silence::default(),
+            clock,
         })
     }
 
@@ -140,13 +146,16 @@ impl GitHub {
             return Err(Error::from(fault));
         }
         let mut ask = Ask::get(url, TIMEOUT, bytes_max)
+            .patience(self.silence.patience(Patience::REQUEST, self.clock.now())?)
             .meaning(meaning)
             .header(header::ACCEPT, "application/vnd.github+json")?
             .header(header::HeaderName::from_static("x-github-api-version"), "2022-11-28")?;
         if let Some(token) = &self.repository.token {
             ask = ask.bearer(token)?;
         }
-        let answer = self.http.send(&ask).await.inspect_err(|error| self.note_spent(error))?;
+        let answer = self.http.send(&ask).await.inspect_err(|error| self.note_spent(error));
+        self.silence.heard(&answer, self.clock.now());
+        let answer = answer?;
         serde_json::from_slice(&answer.body).map_err(|error| {
             Error::new(Kind::Invalid, "GitHub's answer cannot be read")
                 .caused_by(error)
@@ -162,6 +171,7 @@ impl GitHub {
 
     /// The commit the branch points to, and the tree in it.
     async fn head(&self) -> Result<(String, String)> {
+        self.silence.forget();
         let url = self.url(&["commits", self.branch()])?;
         let commit: Commit = self.get(url, COMMIT_BYTES_MAX).await.map_err(|error| self.explain(error))?;
         let tree =

@@ -17,6 +17,7 @@ pub mod github;
 pub mod globs;
 pub mod rest;
 pub mod rss;
+mod silence;
 pub mod store;
 pub mod walk;
 

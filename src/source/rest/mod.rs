@@ -18,6 +18,7 @@ use serde_json::Value;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
+use super::silence::Silence;
 use super::{Cursors, Event, Sink, Source, Versions};
 use crate::clock::SharedClock;
 use crate::config::{Auth, Part, ResourceSpec, RestSpec};
@@ -74,6 +75,8 @@ struct Api {
     lent: Vec<Vec<Arc<str>>>,
     /// By resource: everything the config says about its rows.
     forms: Vec<Fingerprint>,
+    /// By resource, because others may be well: how it has been answering in this listing.
+    silences: Vec<Silence>,
     /// Warnings of this listing, and how often each was met.
     notes: Mutex<BTreeMap<String, u64>>,
 }
@@ -90,6 +93,7 @@ impl Rest {
             pickers: spec.resources.iter().map(picker).collect::<Result<_>>()?,
             lent: lent(spec),
             forms: forms(spec),
+            silences: spec.resources.iter().map(|_| Silence::default()).collect(),
             notes: Mutex::default(),
             spec: spec.clone(),
         };
@@ -410,6 +414,7 @@ impl Source for Rest {
 
     async fn list(&self, cursors: &Cursors, out: &mut Sink) -> Result<()> {
         self.api.notes.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.api.silences.iter().for_each(Silence::forget);
         let mut rows: Vec<Vec<Root>> = Vec::new();
         for (at, resource) in self.api.spec.resources.iter().enumerate() {
             let parents = match resource.parent {

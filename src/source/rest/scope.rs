@@ -223,9 +223,13 @@ async fn ask(api: &Api, which: &Which, turn: &Turn<'_>, stop: &AtomicBool) -> Re
     if !api.spec.delay.is_zero() {
         api.clock.sleep(api.spec.delay).await;
     }
-    let mut ask = Ask::get(turn.url.clone(), api.spec.timeout, BODY_BYTES_MAX).patience(api.patience());
+    let silence = &api.silences[which.resource];
+    let patience = silence.patience(api.patience(), api.clock.now())?;
+    let mut ask = Ask::get(turn.url.clone(), api.spec.timeout, BODY_BYTES_MAX).patience(patience);
     ask.headers = api.headers.clone();
-    api.http.read(&ask, |answer| judge(api, which, turn, &answer)).await
+    let read = api.http.read(&ask, |answer| judge(api, which, turn, &answer)).await;
+    silence.heard(&read, api.clock.now());
+    read
 }
 
 /// Judge an answer. What may be better next time is `Unavailable`, and asked for again.

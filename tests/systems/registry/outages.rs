@@ -25,6 +25,9 @@ async fn scenario_08_blobs_that_cannot_be_fetched_are_failed_and_fetched_next_ti
     let report = desk.run().await;
     assert_eq!((did(&report), report.counts.failed), ([49, 0, 0, 0], 45));
     assert_eq!((report.status, report.exit_code()), (Status::Partial, 3));
+    // Twenty in a row have four attempts each, and those that are asked for meanwhile; then patience is over.
+    let [_, _, blobs] = desk.hub.asked();
+    assert!((94 + 20 * 3..=94 + 24 * 3).contains(&blobs), "{blobs} requests");
     let run = desk.last_run().await;
     assert_eq!(
         (&run["status"], &run["errorCount"], &run["deleted"]),

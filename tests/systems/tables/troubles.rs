@@ -19,6 +19,7 @@ on_both!(
     scenario_15_another_major_version_breaks_its_resource,
     scenario_16_a_date_that_is_none_is_an_error_of_its_row,
     scenario_19_a_long_text_is_kept_whole,
+    an_api_that_stops_answering_is_not_waited_for_in_every_scope,
     a_row_listed_twice_counts_once,
     an_item_without_a_key_hides_what_may_be_missing,
 );
@@ -59,6 +60,24 @@ async fn scenario_10_a_page_of_html_with_200_is_no_empty_list(stage: Stage) {
     let report = stage.pass().await;
     assert_eq!((report.status, report.counts.unproven, report.counts.missing), (Status::Partial, 1, 0));
     assert_eq!(stage.query("select count(*) from votes where missing_since is not null"), "0");
+}
+
+/// Three days and more it would be, were there a hundred thousand cases.
+async fn an_api_that_stops_answering_is_not_waited_for_in_every_scope(stage: Stage) {
+    stage.api().trouble = Box::new(|request| request.path.contains("sakid=").then(|| html(500)));
+    let report = stage.pass().await;
+    assert_eq!(report.status, Status::Partial);
+    counts(&report, (PARTIES + CASES) as u64, (PARTIES + CASES) as u64, CASES as u64);
+    // Each of the first twenty has its five attempts, and those that are asked meanwhile; the others have one.
+    let (least, most) = (CASES + 20 * 4, CASES + 24 * 4);
+    let asked = stage.server.count("sakid=");
+    assert!((least..=most).contains(&asked), "{asked} of {least} to {most}");
+    // Every other case is sick: more than twenty, and never in a row. All of them are asked for with patience.
+    let sick = |path: &str| path.contains("sakid=") && path.ends_with(['0', '2', '4', '6', '8']);
+    stage.api().trouble = Box::new(move |request| sick(&request.path).then(|| html(500)));
+    let report = stage.pass().await;
+    assert_eq!((report.status, report.counts.unproven), (Status::Partial, CASES as u64 / 2), "{report:#?}");
+    assert_eq!(stage.server.count("sakid=") - asked, CASES / 2 * (1 + 5));
 }
 
 async fn scenario_11_what_fails_twice_and_then_works_is_there_once(stage: Stage) {
