@@ -15,7 +15,7 @@ const IN_A_ROW: u32 = 20;
 /// After so long without an answer nothing is asked any more: an API that hangs takes its time with every refusal.
 const SILENT_MAX: SignedDuration = SignedDuration::from_mins(10);
 
-/// How an API, or a part of it, has been answering lately.
+/// How an API has been answering lately.
 #[derive(Debug, Default)]
 pub struct Silence(Mutex<Lately>);
 
@@ -36,6 +36,12 @@ impl Silence {
     /// As if nothing had been asked yet.
     pub fn forget(&self) {
         *self.lately() = Lately::default();
+    }
+
+    /// Something else is asked for: it may be answered, so it is asked for as well, though not more patiently.
+    pub fn try_again(&self) {
+        let mut lately = self.lately();
+        *lately = Lately { failed: lately.failed, ..Lately::default() };
     }
 
     /// How patiently to ask now; an error = not at all.
@@ -108,6 +114,10 @@ mod tests {
         for _ in 0..IN_A_ROW {
             silence.heard(&failed(Kind::Throttled), at(0));
         }
+        assert_eq!(attempts(&silence, 0), None);
+        silence.try_again();
+        assert_eq!(attempts(&silence, 0), Some(1));
+        silence.heard(&failed(Kind::Throttled), at(0));
         assert_eq!(attempts(&silence, 0), None);
         silence.forget();
         assert_eq!(attempts(&silence, 0), Some(Patience::REQUEST.attempts_max));

@@ -75,8 +75,8 @@ struct Api {
     lent: Vec<Vec<Arc<str>>>,
     /// By resource: everything the config says about its rows.
     forms: Vec<Fingerprint>,
-    /// By resource, because others may be well: how it has been answering in this listing.
-    silences: Vec<Silence>,
+    /// How it has been answering in this listing.
+    silence: Silence,
     /// Warnings of this listing, and how often each was met.
     notes: Mutex<BTreeMap<String, u64>>,
 }
@@ -93,7 +93,7 @@ impl Rest {
             pickers: spec.resources.iter().map(picker).collect::<Result<_>>()?,
             lent: lent(spec),
             forms: forms(spec),
-            silences: spec.resources.iter().map(|_| Silence::default()).collect(),
+            silence: Silence::default(),
             notes: Mutex::default(),
             spec: spec.clone(),
         };
@@ -109,6 +109,8 @@ impl Rest {
         cursors: &Cursors,
         out: &mut Sink,
     ) -> Result<Vec<Root>> {
+        // This resource may be well where the one before it was not.
+        self.api.silence.try_again();
         let (seen, children) = (Met::default(), Vec::new());
         let nameless = false;
         let same = Unread::default();
@@ -414,7 +416,7 @@ impl Source for Rest {
 
     async fn list(&self, cursors: &Cursors, out: &mut Sink) -> Result<()> {
         self.api.notes.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        self.api.silences.iter().for_each(Silence::forget);
+        self.api.silence.forget();
         let mut rows: Vec<Vec<Root>> = Vec::new();
         for (at, resource) in self.api.spec.resources.iter().enumerate() {
             let parents = match resource.parent {

@@ -223,12 +223,11 @@ async fn ask(api: &Api, which: &Which, turn: &Turn<'_>, stop: &AtomicBool) -> Re
     if !api.spec.delay.is_zero() {
         api.clock.sleep(api.spec.delay).await;
     }
-    let silence = &api.silences[which.resource];
-    let patience = silence.patience(api.patience(), api.clock.now())?;
+    let patience = api.silence.patience(api.patience(), api.clock.now())?;
     let mut ask = Ask::get(turn.url.clone(), api.spec.timeout, BODY_BYTES_MAX).patience(patience);
     ask.headers = api.headers.clone();
     let read = api.http.read(&ask, |answer| judge(api, which, turn, &answer)).await;
-    silence.heard(&read, api.clock.now());
+    api.silence.heard(&read, api.clock.now());
     read
 }
 
