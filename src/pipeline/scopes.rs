@@ -109,7 +109,8 @@ impl Scopes {
     pub fn cursors<'a>(&'a self, failed: &'a [String]) -> impl Iterator<Item = (&'a str, &'a str)> {
         // There may be a scope for every row: each is looked up, and not held against every failure.
         let broken = self.broken().map(|(scope, _)| scope);
-        let spoiled: HashSet<&str> = failed.iter().map(String::as_str).chain(broken).flat_map(upward).collect();
+        let spoiled: HashSet<&str> =
+            failed.iter().map(String::as_str).chain(broken).flat_map(upward).collect();
         self.ends.iter().filter_map(move |(scope, end)| match end {
             End::Complete(Some(cursor)) | End::Window(Some(cursor)) if !spoiled.contains(scope.as_str()) => {
                 Some((scope.as_str(), cursor.as_str()))

@@ -19,6 +19,8 @@ use trueup::store::Access;
 use crate::harness::{Bench, Group, Job, Measured, Outcome, runtime, web};
 use crate::support;
 
+mod dlt;
+
 /// Each side is measured this often, in turns; the best of each counts.
 const ROUNDS: usize = 3;
 const PARENTS: usize = 1_000;
@@ -43,7 +45,7 @@ columns = { id = "integer", case_id = "integer", title = "text", text = "text", 
 pub const JOBS: &[Job] = &[];
 
 pub const GROUPS: &[Group] =
-    &[("hashing", hashing), ("no-op", nothing_to_do), ("load", first_load), ("dlt", against_dlt)];
+    &[("hashing", hashing), ("no-op", nothing_to_do), ("load", first_load), ("dlt", dlt::against_dlt)];
 
 fn compared(bench: &mut Bench, what: &str, allowed: f64, floor: Duration, ours: Duration) {
     bench.compared(what, allowed, (Measured::took(floor), Measured::took(ours)));
@@ -197,42 +199,4 @@ fn copied(dsn: &str, folder: &Path) -> Duration {
     let start = Instant::now();
     psql(&tables.map(|table| format!("\\copy {table} from '{}'", file(table))));
     start.elapsed()
-}
-
-/// Both as programs, start to end, each into a database of its own: first everything, then nothing new.
-fn against_dlt(bench: &mut Bench) -> Outcome<()> {
-    let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/dlt/bin/python");
-    if !python.exists() {
-        return Err("python3 -m venv target/dlt && target/dlt/bin/pip install 'dlt[postgres]==1.31.0'".into());
-    }
-    let runtime = runtime()?;
-    let postgres = runtime.block_on(support::postgres());
-    let api = serve();
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/beside/tables.py");
-    let (ours_at, theirs_at) = (Bench::folder()?, Bench::folder()?);
-    std::fs::write(ours_at.path().join("recipe.toml"), RECIPE.replace("${API}", &api))?;
-    let mut theirs_into = String::new();
-    for what in ["first load", "unchanged"] {
-        let mut best: Option<(Measured, Measured)> = None;
-        for round in 0..2 {
-            // Every first load begins with nothing.
-            let state =
-                theirs_at.path().join(if what == "first load" { round.to_string() } else { "1".into() });
-            if what == "first load" {
-                std::fs::write(ours_at.path().join("trueup.toml"), config(&postgres.fresh_database()))?;
-                drop(std::fs::remove_dir_all(ours_at.path().join(".trueup")));
-                // dlt wants a password, whether the server asks for one or not.
-                theirs_into = postgres.fresh_database().replacen('@', ":unasked@", 1);
-            }
-            let state = state.display().to_string();
-            let theirs = Bench::weighed(&python, &[script, &api, &theirs_into, &state], theirs_at.path())?;
-            let ours = Bench::weighed(Path::new(env!("CARGO_BIN_EXE_trueup")), &["sync"], ours_at.path())?;
-            best = Some(best.map_or((theirs, ours), |best| (best.0.or(theirs), best.1.or(ours))));
-        }
-        let Some((theirs, ours)) = best else { continue };
-        let name = format!("{ROWS} rows into PostgreSQL against dlt, {what}");
-        bench.at_least(&name, theirs.seconds / ours.seconds, 10.0, "×");
-        bench.at_most(&format!("{name}: memory, dlt's being the limit"), ours.peak_mb, theirs.peak_mb, "MB");
-    }
-    Ok(())
 }
