@@ -68,6 +68,13 @@ impl Output {
         }
     }
 
+    /// Something that went wrong on the way. It is said to the quiet too.
+    pub fn trouble(&self, text: &str) {
+        if !self.silent {
+            say(text);
+        }
+    }
+
     /// An error that ended the command: text on stderr, and JSON on stdout when that was asked for.
     pub fn error(&self, error: &Error) {
         self.fault(&Fault::of(error));

@@ -142,13 +142,13 @@ fn tell_troubles(out: &Output, report: &Report) {
     for trouble in troubles.iter().take(SHOWN) {
         let place = trouble.place().map(|at| format!(" {at}:")).unwrap_or_default();
         let (error, fault) = (out.paint(Color::Red, "error"), trouble.fault);
-        out.note(&format!("{error} {}:{place} {}", report.pipeline, fault.message));
-        out.note(&format!("  what to do: {}", fault.remedy));
+        out.trouble(&format!("{error} {}:{place} {}", report.pipeline, fault.message));
+        out.trouble(&format!("  what to do: {}", fault.remedy));
     }
     let more = untold(&troubles, SHOWN) + report.errors_omitted;
     if more > 0 {
         let listed = if report.errors_omitted > 0 { format!("the first {ERRORS_MAX}") } else { "all".into() };
-        out.note(&format!("  … and {} (--json lists {listed})", count(more, "more error")));
+        out.trouble(&format!("  … and {} (--json lists {listed})", count(more, "more error")));
     }
     for warning in report.warnings.iter().take(SHOWN) {
         out.note(&format!("{} {}: {warning}", out.paint(Color::Yellow, "warning"), report.pipeline));

@@ -1,6 +1,7 @@
 //! The run report: what a run did, in counts that add up. It is the JSON users see and the record state keeps.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
 
 use serde::{Deserialize, Serialize};
 
@@ -188,13 +189,15 @@ impl Report {
     /// The errors for people: what several keys have in common is told once.
     pub fn troubles(&self) -> Vec<Trouble<'_>> {
         let mut troubles: Vec<Trouble<'_>> = Vec::new();
+        let mut said: HashMap<(Kind, Cow<'_, str>, &String), usize> = HashMap::new();
         for fault in &self.errors {
-            let same = |told: &&mut Trouble<'_>| {
-                fault.place().is_some() && told.fault.place().is_some() && says_the_same(told.fault, fault)
-            };
-            match troubles.iter_mut().find(same) {
-                Some(told) => told.others += 1,
-                None => troubles.push(Trouble { fault, others: 0 }),
+            let saying = fault.place().map(|place| (fault.kind, namelessly(fault, place), &fault.remedy));
+            match saying.as_ref().and_then(|saying| said.get(saying)) {
+                Some(&at) => troubles[at].others += 1,
+                None => {
+                    said.extend(saying.map(|saying| (saying, troubles.len())));
+                    troubles.push(Trouble { fault, others: 0 });
+                }
             }
         }
         troubles
@@ -262,8 +265,19 @@ pub fn untold(troubles: &[Trouble<'_>], told: usize) -> u64 {
     troubles.iter().skip(told).map(|trouble| 1 + trouble.others).sum()
 }
 
-fn says_the_same(one: &Fault, other: &Fault) -> bool {
-    (one.kind, &one.message, &one.remedy) == (other.kind, &other.message, &other.remedy)
+/// What it says, whoever it is about: many are said to be in the same trouble, each by its own address.
+fn namelessly<'f>(fault: &'f Fault, place: &str) -> Cow<'f, str> {
+    let name = place.rsplit('/').next().unwrap_or_default();
+    let is_apart = |beside: Option<char>| beside.is_none_or(|beside| !beside.is_alphanumeric());
+    let whole = |at: usize| {
+        is_apart(fault.message[..at].chars().next_back())
+            && is_apart(fault.message[at + name.len()..].chars().next())
+    };
+    let last = fault.message.rmatch_indices(name).map(|(at, _)| at).find(|at| !name.is_empty() && whole(*at));
+    match last {
+        Some(at) => format!("{}…{}", &fault.message[..at], &fault.message[at + name.len()..]).into(),
+        None => Cow::Borrowed(&fault.message),
+    }
 }
 
 /// The gravest of several exit codes: 130 (a person stopped it), then 1, 2, 5, 6, 3, 4, 7, 0.
@@ -286,12 +300,22 @@ mod tests {
         }
         report.error(Fault::of(&Error::new(Kind::Invalid, "no row")).at_key("d"));
         report.error(gone());
+        for id in ["1", "12", "127"] {
+            let text = format!("GET http://127.0.0.1/votes/{id}: refused");
+            report.error(Fault::of(&Error::new(Kind::Unavailable, text)).at_scope(format!("votes/{id}")));
+        }
+        report.error(
+            Fault::of(&Error::new(Kind::Unavailable, "GET http://127.0.0.1/cases: refused"))
+                .at_scope("cases"),
+        );
         let troubles = report.troubles();
         let told: Vec<_> = troubles.iter().map(|one| (one.place(), one.fault.message.as_str())).collect();
         let wanted = [
             (Some("a and 2 others"), "the store is gone"),
             (Some("d"), "no row"),
             (None, "the store is gone"),
+            (Some("votes/1 and 2 others"), "GET http://127.0.0.1/votes/1: refused"),
+            (Some("cases"), "GET http://127.0.0.1/cases: refused"),
         ];
         assert_eq!(told, wanted.map(|(place, text)| (place.map(str::to_owned), text)));
     }

@@ -111,6 +111,9 @@ fn a_name_that_is_not_utf_8() {
     let home = settled();
     fs::write(home.path("notes").join(OsStr::from_bytes(b"caf\xe9.md")), "x").unwrap();
     home.run(&["sync", "--json"]).ends(3).says(&["caf\\xE9.md", "not valid UTF-8", "Rename it"]).run();
+    // Who asked for quiet hears of it too, and of nothing else.
+    let quiet = home.run(&["sync", "--quiet"]).ends(3).says(&["caf\\xE9.md", "not valid UTF-8", "Rename it"]);
+    assert_eq!(quiet.err.lines().count(), 2, "{}", quiet.err);
     assert_eq!(home.keys("registry").len(), 3);
     nothing_lost(&home);
 }
