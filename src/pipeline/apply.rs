@@ -76,12 +76,12 @@ impl<'a, P: Prepare> Applier<'a, P> {
             !delete
         };
         let puts = Feed::Planned(steps.read()?);
-        self.phase(&mut Ahead::of(self.preparer, puts, &is_put, self.size)).await?;
+        self.phase(&mut Ahead::of(self.preparer, puts, &is_put, self.size), 1).await?;
         if !deletes.load(Ordering::Relaxed) {
             return Ok(());
         }
         let deletes = Feed::Planned(steps.read()?);
-        self.phase(&mut Ahead::of(self.preparer, deletes, &P::is_delete, self.size)).await
+        self.phase(&mut Ahead::of(self.preparer, deletes, &P::is_delete, self.size), 1).await
     }
 
     /// Something was written, or might have been.
@@ -89,15 +89,16 @@ impl<'a, P: Prepare> Applier<'a, P> {
         self.next_number > 0
     }
 
-    /// Puts that are written while others are still being found.
+    /// Puts that are written while others are still being found. All are of new keys, so their order means nothing.
     pub async fn found(&mut self, puts: mpsc::Receiver<Vec<P::Step>>) -> Result<()> {
-        self.phase(&mut Ahead::of(self.preparer, Feed::found(puts), &|_| true, self.size)).await
+        let side_by_side = self.line.store.caps().side_by_side;
+        self.phase(&mut Ahead::of(self.preparer, Feed::found(puts), &|_| true, self.size), side_by_side).await
     }
 
-    /// Four things at once: the store writes batch *k*; the state settles *k−1* and intends *k+1*, which then waits for
-    /// its turn; *k+2* is rendered; the source is read for *k+3*.
-    async fn phase(&mut self, ahead: &mut Ahead<'_, P>) -> Result<()> {
-        let mut writing = Writing::begin(self.line, self.ask);
+    /// Four things at once: the store writes batch *k* (or some side by side); the state settles *k−1* and intends *k+1*,
+    /// which then waits for its turn; *k+2* is rendered; the source is read for *k+3*.
+    async fn phase(&mut self, ahead: &mut Ahead<'_, P>, side_by_side: usize) -> Result<()> {
+        let mut writing = Writing::begin(self.line, self.ask, side_by_side);
         let fed = self.feed(ahead, &mut writing).await;
         writing.no_more();
         // Keep what is known before giving up: the store has these batches.

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -38,7 +40,7 @@ pub struct Batch {
 /// Batches that are intended and wait for the one before them: the store is never kept waiting, and little is in memory.
 const WAITING_MAX: usize = 1;
 
-/// Batches being written one after the other, on a task of its own: the store is fed while their neighbours are rendered
+/// Batches being written, on a task of its own, one after the other or a few side by side: the store is fed while their neighbours are rendered
 /// and settled. Whoever drops it ends it.
 pub struct Writing {
     batches: Option<mpsc::Sender<Batch>>,
@@ -48,12 +50,13 @@ pub struct Writing {
 }
 
 impl Writing {
-    pub fn begin(line: &Pipeline, ask: &Ask) -> Self {
+    /// More than one side by side only where no batch may have to do with another.
+    pub fn begin(line: &Pipeline, ask: &Ask, side_by_side: usize) -> Self {
         let (batches, waiting) = mpsc::channel(WAITING_MAX);
         let (told, ended) = mpsc::unbounded_channel();
         let mut task = JoinSet::new();
         let (stop, progress) = (ask.stop.clone(), ask.progress.clone());
-        task.spawn(write_all(line.clone(), (stop, progress), waiting, told));
+        task.spawn(write_all((line.clone(), side_by_side.max(1)), (stop, progress), waiting, told));
         Writing { batches: Some(batches), ended, task }
     }
 
@@ -91,26 +94,44 @@ fn broken_off() -> Error {
     Error::new(Kind::Canceled, "writing to the store was broken off")
 }
 
-/// Until somebody wants it to end, or the store cannot be written: then what waits is given back as it is.
+/// Until somebody wants it to end, or the store cannot be written: then what waits is given back as it is. What is under
+/// way comes to its end.
 async fn write_all(
-    line: Pipeline,
+    (line, side_by_side): (Pipeline, usize),
     (stop, progress): (Stop, Arc<dyn Progress>),
     mut waiting: mpsc::Receiver<Batch>,
     told: mpsc::UnboundedSender<(Batch, Option<Written>)>,
 ) {
-    let mut lost = false;
-    while let Some(batch) = waiting.recv().await {
-        let mut written = None;
-        if !lost && !stop.is_set() {
-            let how = write(&line, &batch.writes).await;
-            lost = how.given_up.is_some();
-            progress.advance(batch.writes.len() as u64);
-            written = Some(how);
-        }
-        if told.send((batch, written)).is_err() {
+    let (mut lost, mut more) = (false, true);
+    let mut under_way = FuturesUnordered::new();
+    while more || !under_way.is_empty() {
+        let ended = tokio::select! {
+            batch = waiting.recv(), if more && under_way.len() < side_by_side => match batch {
+                None => {
+                    more = false;
+                    continue;
+                }
+                Some(batch) if lost || stop.is_set() => (batch, None),
+                Some(batch) => {
+                    under_way.push(written(&line, batch));
+                    continue;
+                }
+            },
+            Some((batch, how)) = under_way.next() => {
+                lost |= how.given_up.is_some();
+                progress.advance(batch.writes.len() as u64);
+                (batch, Some(how))
+            }
+        };
+        if told.send(ended).is_err() {
             return;
         }
     }
+}
+
+async fn written(line: &Pipeline, batch: Batch) -> (Batch, Written) {
+    let how = write(line, &batch.writes).await;
+    (batch, how)
 }
 
 /// Write a batch. The old key of a record that moves goes only once the new one is there.

@@ -43,6 +43,7 @@ const CAPS: Caps = Caps {
     keeps_fingerprint: false,
     sums: false,
     bulk_max: EACH_MAX,
+    side_by_side: 1,
     key_max: 2_048,
     value_max: VALUE_BYTES_MAX,
 };

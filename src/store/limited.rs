@@ -206,6 +206,7 @@ impl Store for Limited {
             value_max: inner.value_max.min(self.profile.value_max),
             // What is limited is asked for no more than it must be.
             sums: false,
+            side_by_side: 1,
             ..inner
         }
     }

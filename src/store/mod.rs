@@ -49,6 +49,8 @@ pub struct Caps {
     pub sums: bool,
     /// Items per `write` that the store handles best.
     pub bulk_max: usize,
+    /// Such writes of new keys that it takes side by side faster than one after the other; 1 = it does not.
+    pub side_by_side: usize,
     /// Longest key and largest value, in bytes.
     pub key_max: usize,
     pub value_max: u64,

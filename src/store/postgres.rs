@@ -44,6 +44,7 @@ const CAPS: Caps = Caps {
     keeps_fingerprint: true,
     sums: false,
     bulk_max: 1_000,
+    side_by_side: 1,
     // A B-tree entry takes 2,704 bytes.
     key_max: 2_048,
     // Sent twice through memory on its way; larger things belong in an object store.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use tokio::sync::Barrier;
 use trueup::error::{Error, Kind, Result};
 use trueup::pipeline::{Ask, Progress};
 use trueup::record::{Body, Entry};
@@ -13,7 +14,7 @@ use trueup::source::{Cursors, Event, Sink, Source, Versions};
 use trueup::state::Status;
 use trueup::store::faulty::{Faulty, Mishap, Verb};
 use trueup::store::memory::Memory;
-use trueup::store::{SharedStore, StoreExt, What};
+use trueup::store::{Caps, Item, Mode, Outcome, Page, Query, SharedStore, Store, StoreExt, Stored, What};
 
 use super::rig::{Rig, did};
 
@@ -110,6 +111,53 @@ fn memory() -> SharedStore {
     Arc::new(Memory::named("target"))
 }
 
+/// Takes two batches side by side, and where it is told so, none alone.
+struct Wide {
+    store: Memory,
+    pairs: Option<Barrier>,
+}
+
+impl Wide {
+    fn new(pairs: bool) -> SharedStore {
+        Arc::new(Wide { store: Memory::named("target"), pairs: pairs.then(|| Barrier::new(2)) })
+    }
+}
+
+#[async_trait]
+impl Store for Wide {
+    fn name(&self) -> &str {
+        self.store.name()
+    }
+
+    fn caps(&self) -> Caps {
+        Caps { side_by_side: 2, ..self.store.caps() }
+    }
+
+    async fn get(&self, keys: &[&str]) -> Result<Vec<Option<Stored>>> {
+        self.store.get(keys).await
+    }
+
+    async fn list(&self, query: Query<'_>) -> Result<Page> {
+        self.store.list(query).await
+    }
+
+    async fn write(&self, items: Vec<Item>, mode: Mode) -> Result<Vec<Result<Outcome>>> {
+        if let Some(pairs) = &self.pairs {
+            let met = tokio::time::timeout(WAIT_MAX, pairs.wait()).await;
+            assert!(met.is_ok(), "a batch is written alone");
+        }
+        self.store.write(items, mode).await
+    }
+}
+
+#[tokio::test]
+async fn batches_are_written_side_by_side_where_the_store_says_so() {
+    let (rig, _) = rig(60, Halfway::GoOn, Wide::new(true));
+    let report = rig.ran(60, 0, 0, 0).await;
+    assert_eq!((report.status, report.writes), (Status::Ok, 60));
+    rig.at_rest().await;
+}
+
 #[tokio::test]
 async fn what_is_new_is_written_while_the_source_is_still_read() {
     let (rig, source) = rig(60, Halfway::Wait, memory());
@@ -148,9 +196,10 @@ async fn a_source_that_breaks_off_leaves_what_was_read_and_no_cursor() {
 
 #[tokio::test]
 async fn a_store_that_fails_on_the_way_is_left_in_order() {
-    for mishap in [Mishap::Reject, Mishap::FailAfterWrite] {
+    let kinds = [Mishap::Reject, Mishap::FailAfterWrite];
+    for (mishap, inner) in kinds.into_iter().flat_map(|kind| [(kind, memory()), (kind, Wide::new(false))]) {
         let store = Rig::new();
-        let target = Arc::new(Faulty::new(memory(), store.clock.clone()));
+        let target = Arc::new(Faulty::new(inner, store.clock.clone()));
         for call in 3..10 {
             target.at_verb(Verb::Write, call, mishap);
         }

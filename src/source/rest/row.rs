@@ -145,7 +145,7 @@ impl Picker {
     pub fn lend(&self, item: &Item<'_>, lent: &Lent, wanted: &[Arc<str>]) -> Lent {
         let value = |name: &str| {
             let column = self.columns.iter().find(|column| column.spec.name == *name)?;
-            column.find(item, lent).map(|found| found.to_value())
+            column.find(item, lent).map(Found::to_value)
         };
         wanted.iter().filter_map(|name| Some((name.clone(), value(name)?))).collect()
     }

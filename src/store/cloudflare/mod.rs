@@ -46,6 +46,7 @@ const CAPS: Caps = Caps {
     keeps_fingerprint: false,
     sums: false,
     bulk_max: 10_000,
+    side_by_side: 1,
     key_max: 512,
     value_max: 25 * 1024 * 1024,
 };

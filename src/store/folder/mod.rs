@@ -44,6 +44,7 @@ const CAPS: Caps = Caps {
     sums: false,
     // One flush per folder and batch: a thousand files share it.
     bulk_max: 1_000,
+    side_by_side: 1,
     // Well below the longest path of Linux (4,096), with room for the folder's own.
     key_max: 1_024,
     // Files pass through memory.

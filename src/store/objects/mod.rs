@@ -141,6 +141,7 @@ impl Store for Objects {
             sums: false,
             // There is no bulk request; a batch of this size keeps all connections busy.
             bulk_max: 256,
+            side_by_side: 1,
             key_max: KEY_MAX - self.prefix.len(),
             value_max: VALUE_MAX,
         }

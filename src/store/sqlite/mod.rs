@@ -40,6 +40,7 @@ pub(super) const CAPS: Caps = Caps {
     sums: true,
     // From here on a larger batch no longer saves much: the flush to disk is shared by enough rows.
     bulk_max: 1_000,
+    side_by_side: 1,
     // Room for any other store's key below a prefix of ours.
     key_max: 4_096,
     // A value is in memory several times on its way; four of this size still fit a small machine.

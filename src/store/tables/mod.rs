@@ -38,6 +38,7 @@ const CAPS: Caps = Caps {
     keeps_fingerprint: true,
     sums: true,
     bulk_max: 1_000,
+    side_by_side: 1,
     // An index entry of PostgreSQL takes 2,704 bytes.
     key_max: 2_048,
     // A row is in memory several times on its way; nobody queries larger ones.
@@ -172,7 +173,10 @@ impl Store for Tables {
     }
 
     fn caps(&self) -> Caps {
-        CAPS
+        match self.database {
+            Open::Sqlite(_) => CAPS,
+            Open::Postgres(_) => Caps { side_by_side: postgres::SIDE_BY_SIDE, ..CAPS },
+        }
     }
 
     async fn get(&self, keys: &[&str]) -> Result<Vec<Option<Stored>>> {

@@ -1,6 +1,7 @@
 //! Tables in PostgreSQL: batches go in as a whole, new rows by COPY, changed ones in one statement per table.
 //!
-//! Writers of one database take turns on `sync_cache`; readers never wait. What somebody changes by hand between our
+//! Writers of one database take turns on `sync_cache`, except those whose rows are all said to be new: they go side by side,
+//! and take turns only with those that look first. Readers never wait. What somebody changes by hand between our
 //! look and our write within one transaction is overwritten, as any later change of ours would.
 
 use futures::TryStreamExt as _;
@@ -21,6 +22,10 @@ mod pen;
 mod sql;
 
 use sql::Sql;
+
+/// PostgreSQL works on a batch with one core, and waits in between for the rows we encode. A third one gains nothing more
+/// where two cores are shared with us.
+pub(super) const SIDE_BY_SIDE: usize = 2;
 
 /// Everything asked here is found by an index and wanted in its order. Tables that grow while they are filled have no
 /// statistics that would tell the planner so.

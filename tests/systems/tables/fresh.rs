@@ -16,6 +16,7 @@ on_both!(
     a_batch_that_breaks_off_leaves_nothing,
     one_among_a_thousand_stands_in_nobody_elses_way,
     one_that_is_no_row_fails_alone_wherever_it_stands,
+    writers_of_the_same_rows_agree,
 );
 
 fn every_kind() -> trueup::config::TableSpec {
@@ -168,6 +169,30 @@ async fn one_among_a_thousand_stands_in_nobody_elses_way(stage: Stage) {
         let rows = (round + 1) * 1_000;
         assert_eq!((stage.rows("a"), stage.rows("sync_cache")), (rows, rows), "{theirs}");
         assert_eq!(stage.query("select count(*) from a where n <> 1"), "0");
+    }
+}
+
+/// New rows go in side by side: two bring the same, in opposite order, and a third changes others meanwhile.
+async fn writers_of_the_same_rows_agree(stage: Stage) {
+    let (one, other) = (super::store::open(&stage).await, super::store::open(&stage).await);
+    let third = super::store::open(&stage).await;
+    third.write_one(row("b/known", 0)).await.unwrap();
+    for round in 0..10 {
+        let new = |n: usize| row(&format!("a/{round}-{n:03}"), 1).expecting(Expect::Absent);
+        let changed = row("b/known", round + 1);
+        let (ones, others, thirds) = tokio::join!(
+            one.write((0..700).map(new).collect(), Mode::Each),
+            other.write((0..700).rev().map(new).collect(), Mode::Each),
+            third.write(vec![changed], Mode::Each)
+        );
+        let landed = |outcomes: trueup::error::Result<Vec<trueup::error::Result<Outcome>>>| {
+            let applied = |outcome: &Outcome| matches!(outcome, Outcome::Applied(_));
+            let outcomes = outcomes.unwrap().into_iter().map(Result::unwrap);
+            outcomes.inspect(|outcome| assert!(outcome.landed())).filter(applied).count()
+        };
+        assert_eq!((landed(ones) + landed(others), landed(thirds)), (700, 1));
+        let rows = 700 * (usize::try_from(round).unwrap() + 1);
+        assert_eq!((stage.rows("a"), stage.rows("sync_cache")), (rows, rows + 1));
     }
 }
 

@@ -35,7 +35,11 @@ pub(super) const CACHE_COPY: &str =
 pub(super) const CACHE_COPY_BINARY: &str = "COPY sync_cache(table_name, external_id, checksum, internal_id, schema_version, seen_at) FROM STDIN BINARY";
 pub(super) const CACHE_DELETE: &str =
     "DELETE FROM sync_cache WHERE table_name = $1 AND external_id = ANY($2)";
+/// For whoever looks before writing: nobody else writes meanwhile.
 pub(super) const LOCK: &str = "LOCK TABLE sync_cache IN SHARE ROW EXCLUSIVE MODE";
+/// For new rows, which the unique indexes keep apart: others may bring theirs. Before anything else, or one that looks
+/// would wait for our rows and we for its lock.
+pub(super) const LOCK_BESIDE_NEW: &str = "LOCK TABLE sync_cache IN ROW EXCLUSIVE MODE";
 
 /// An instant as text, the way rows have it.
 fn instant(expression: &str) -> String {
