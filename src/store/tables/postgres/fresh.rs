@@ -163,7 +163,9 @@ fn by_table<'i>(tables: &[Table], items: &'i [Item]) -> Option<Vec<Vec<Named<'i>
     }
     // In the order of the index: it takes them faster, and of two writers that bring the same rows one waits for the other,
     // never both.
-    all.iter_mut().for_each(|named| named.sort_by_key(|(_, id)| *id));
+    for named in &mut all {
+        named.sort_by_key(|(_, id)| *id);
+    }
     Some(all)
 }
 
