@@ -118,7 +118,7 @@ struct Wide {
 }
 
 impl Wide {
-    fn new(pairs: bool) -> SharedStore {
+    fn store(pairs: bool) -> SharedStore {
         Arc::new(Wide { store: Memory::named("target"), pairs: pairs.then(|| Barrier::new(2)) })
     }
 }
@@ -152,7 +152,7 @@ impl Store for Wide {
 
 #[tokio::test]
 async fn batches_are_written_side_by_side_where_the_store_says_so() {
-    let (rig, _) = rig(60, Halfway::GoOn, Wide::new(true));
+    let (rig, _) = rig(60, Halfway::GoOn, Wide::store(true));
     let report = rig.ran(60, 0, 0, 0).await;
     assert_eq!((report.status, report.writes), (Status::Ok, 60));
     rig.at_rest().await;
@@ -197,7 +197,7 @@ async fn a_source_that_breaks_off_leaves_what_was_read_and_no_cursor() {
 #[tokio::test]
 async fn a_store_that_fails_on_the_way_is_left_in_order() {
     let kinds = [Mishap::Reject, Mishap::FailAfterWrite];
-    for (mishap, inner) in kinds.into_iter().flat_map(|kind| [(kind, memory()), (kind, Wide::new(false))]) {
+    for (mishap, inner) in kinds.into_iter().flat_map(|kind| [(kind, memory()), (kind, Wide::store(false))]) {
         let store = Rig::new();
         let target = Arc::new(Faulty::new(inner, store.clock.clone()));
         for call in 3..10 {
