@@ -40,8 +40,8 @@ pub struct Batch {
 /// Batches that are intended and wait for the one before them: the store is never kept waiting, and little is in memory.
 const WAITING_MAX: usize = 1;
 
-/// Batches being written, on a task of its own, one after the other or a few side by side: the store is fed while their neighbours are rendered
-/// and settled. Whoever drops it ends it.
+/// Batches being written, on a task of its own, one after the other or a few side by side: the store is fed while their
+/// neighbours are rendered and settled. Whoever drops it ends it.
 pub struct Writing {
     batches: Option<mpsc::Sender<Batch>>,
     /// Those that are over; `None` = it was never begun.
