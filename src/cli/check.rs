@@ -4,11 +4,13 @@ use serde::Serialize;
 
 use super::desk::Desk;
 use super::output::{Color, table};
+use crate::config::{Config, StoreSpec, Then};
 use crate::error::{Error, Fault, Result};
+use crate::operations::replicas;
 use crate::pipeline::Pipeline;
 use crate::pipeline::open::Memory;
 use crate::state::report::gravest;
-use crate::store::Access;
+use crate::store::{Access, open};
 use crate::workspace::Workspace;
 
 #[derive(Serialize)]
@@ -46,7 +48,7 @@ pub async fn run(desk: &Desk) -> Result<u8> {
     let mut checks = vec![Check::of("config", config.file.display().to_string(), Ok(Vec::new()))];
     let memory = desk.memory(&config, Access::Read).await;
     let state = match &memory {
-        Ok(memory) => memory.state.store().check().await,
+        Ok(memory) => memory.state.store().check(Access::Write).await,
         Err(error) => Err(Error::from(&Fault::of(error))),
     };
     checks.push(Check::of("state", config.state.name.clone(), state));
@@ -55,8 +57,17 @@ pub async fn run(desk: &Desk) -> Result<u8> {
             checks.extend(pipeline(desk, spec, memory).await);
         }
     }
+    for name in config.replicas.keys() {
+        checks.extend(replica(desk, &config, name).await);
+    }
     for spec in config.workspaces.values() {
         checks.extend(workspace(desk, spec).await);
+    }
+    // Those that only people look into.
+    for (name, spec) in &config.stores {
+        if !checks.iter().any(|check| check.name == *name) {
+            checks.push(store("store".to_owned(), desk, spec, Access::Read).await);
+        }
     }
     let code = gravest(checks.iter().map(|check| check.code));
     let checks = Checks { checks };
@@ -65,18 +76,39 @@ pub async fn run(desk: &Desk) -> Result<u8> {
 }
 
 async fn pipeline(desk: &Desk, spec: &crate::config::Pipeline, memory: &Memory) -> Vec<Check> {
+    let name = &spec.name;
     let line: Result<Pipeline> = desk.open(spec, memory, Access::Read).await;
-    match line {
-        Err(error) => vec![Check::of(spec.name.clone(), spec.into.name.clone(), Err(error))],
+    let mut checks = match line {
+        Err(error) => vec![Check::of(name.clone(), spec.into.name.clone(), Err(error))],
         Ok(line) => vec![
-            Check::of(
-                format!("{} from", spec.name),
-                line.source.name().to_owned(),
-                line.source.check().await,
-            ),
-            Check::of(format!("{} into", spec.name), spec.into.name.clone(), line.store.check().await),
+            Check::of(format!("{name} from"), line.source.name().to_owned(), line.source.check().await),
+            Check::of(format!("{name} into"), spec.into.name.clone(), line.store.check(Access::Write).await),
         ],
+    };
+    for then in &spec.then {
+        if let Then::Export(target) = then {
+            checks.push(store(format!("{name} then"), desk, target, Access::Write).await);
+        }
     }
+    checks
+}
+
+/// A store by itself. Opened to be read: nothing is made in passing.
+async fn store(what: String, desk: &Desk, spec: &StoreSpec, access: Access) -> Check {
+    let checked = async { open::open(spec, Access::Read, desk.clock.clone()).await?.check(access).await };
+    Check::of(what, spec.name.clone(), checked.await)
+}
+
+async fn replica(desk: &Desk, config: &Config, name: &str) -> Vec<Check> {
+    let replica = match replicas::replica(config, name, desk.clock.clone()) {
+        Ok(replica) => replica,
+        Err(error) => return vec![Check::of(name, "", Err(error))],
+    };
+    let spec = replica.spec();
+    vec![
+        Check::of(format!("{name} etcd"), spec.etcd.shown(), replica.check_etcd().await),
+        Check::of(format!("{name} postgres"), spec.postgres.shown(), replica.check_postgres().await),
+    ]
 }
 
 /// The pages, the store, and the model if there is one.
@@ -89,7 +121,11 @@ async fn workspace(desk: &Desk, spec: &crate::config::Workspace) -> Vec<Check> {
     let pages = &workspace.pages;
     let mut checks = vec![
         Check::of(format!("{name} pages"), pages.name().to_owned(), pages.check().await),
-        Check::of(format!("{name} into"), spec.into.name.clone(), workspace.shelf.store.check().await),
+        Check::of(
+            format!("{name} into"),
+            spec.into.name.clone(),
+            workspace.shelf.store.check(Access::Write).await,
+        ),
     ];
     if let Some(llm) = &workspace.llm {
         checks.push(Check::of(format!("{name} llm"), llm.name(), llm.check().await));
@@ -106,8 +142,22 @@ fn text(desk: &Desk, checks: &Checks) -> String {
         rows.push(vec![mark.to_owned(), check.what.clone(), check.name.clone(), said]);
     }
     let mut text = table(&rows);
-    for fault in checks.checks.iter().filter_map(|check| check.error.as_ref()) {
-        text.push_str(&format!("{} {}\n", desk.out.paint(Color::Yellow, "what to do:"), fault.remedy));
+    for (remedy, of) in remedies(checks) {
+        let what = desk.out.paint(Color::Yellow, &format!("what to do ({}):", of.join(", ")));
+        text.push_str(&format!("{what} {remedy}\n"));
     }
     text
+}
+
+/// What helps, each once, with what it helps.
+fn remedies(checks: &Checks) -> Vec<(&str, Vec<&str>)> {
+    let mut all: Vec<(&str, Vec<&str>)> = Vec::new();
+    for check in &checks.checks {
+        let Some(fault) = &check.error else { continue };
+        match all.iter_mut().find(|(remedy, _)| *remedy == fault.remedy) {
+            Some((_, of)) => of.push(&check.what),
+            None => all.push((&fault.remedy, vec![&check.what])),
+        }
+    }
+    all
 }

@@ -38,6 +38,18 @@ pub fn unmoved(key: impl Into<Bytes>, revision: i64) -> Compare {
     }
 }
 
+/// No key was ever written at this revision, so what it guards never happens; permissions are checked all the same.
+const NEVER: i64 = -1;
+
+/// A change that never happens, with something to look at instead.
+pub fn never(at: impl Into<Bytes> + Clone, change: impl Into<RequestOp>) -> TxnRequest {
+    TxnRequest {
+        compare: vec![unmoved(at.clone(), NEVER)],
+        success: vec![change.into()],
+        failure: vec![key(at).into()],
+    }
+}
+
 /// "The key holds exactly this value."
 pub fn holds(key: impl Into<Bytes>, value: impl Into<Bytes>) -> Compare {
     Compare {

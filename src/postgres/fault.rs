@@ -38,6 +38,10 @@ pub fn from_postgres(error: &tokio_postgres::Error) -> Error {
 }
 
 fn from_answer(db: &DbError) -> Error {
+    // What was prepared is gone, or was somebody else's: only behind a pooler.
+    if [SqlState::INVALID_SQL_STATEMENT_NAME, SqlState::DUPLICATE_PSTATEMENT].contains(db.code()) {
+        return super::pooler::in_between();
+    }
     let mut text = db.message().to_owned();
     if let Some(detail) = db.detail() {
         text = format!("{text} ({detail})");

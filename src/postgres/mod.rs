@@ -17,6 +17,8 @@ use crate::secret::Secret;
 pub mod dsn;
 pub mod fault;
 pub mod pool;
+pub mod pooler;
+pub mod rights;
 mod tls;
 
 pub use dsn::PostgresPlace;

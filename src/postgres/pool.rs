@@ -4,7 +4,8 @@ use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::Semaphore;
 
-use super::{PostgresPlace, STATEMENT_MAX, Session, within};
+use super::rights::{self, Right};
+use super::{PostgresPlace, STATEMENT_MAX, Session, pooler, within};
 use crate::error::{Error, Result};
 use crate::secret::Secret;
 
@@ -51,5 +52,17 @@ impl Pool {
             self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(session);
         }
         outcome
+    }
+
+    /// Is it PostgreSQL itself that answers, and have we this right to these tables, named as SQL does?
+    pub async fn check(&self, tables: &[&str], right: Right) -> Result<()> {
+        pooler::refused([self.connect().await?, self.connect().await?]).await?;
+        self.with(async |session| rights::check(session, tables, right).await).await
+    }
+
+    /// Connections that wait for work and are still open.
+    pub fn connections_idle(&self) -> usize {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.iter().filter(|session| !session.is_closed()).count()
     }
 }

@@ -4,12 +4,9 @@
 use super::state::State;
 use super::{Replica, codec};
 use crate::error::{Error, Kind, Result};
-use crate::etcd::request::{delete, key, key_at, put, unmoved};
-use crate::etcd::{KeyValue, RangeRequest, TxnRequest, range_end, revision_of};
+use crate::etcd::request::{delete, key, key_at, never, put};
+use crate::etcd::{KeyValue, RangeRequest, range_end, revision_of};
 use crate::postgres::{STATEMENT_MAX, Session, within};
-
-/// No key was ever written at this revision, so what it guards never happens; permissions are checked all the same.
-const NEVER: i64 = -1;
 
 impl Replica {
     /// Stop unless etcd is the cluster whose history we hold. Returns its id and revision.
@@ -84,22 +81,11 @@ impl Replica {
         let all =
             RangeRequest { range_end: range_end(prefix.as_bytes()), keys_only: true, ..key(prefix.clone()) };
         self.etcd.range(all).await.map_err(|error| self.denied(error, "reading the prefix"))?;
-        let touch = |at: String| TxnRequest {
-            compare: vec![unmoved(at.clone(), NEVER)],
-            success: vec![put(at.clone(), "").into()],
-            failure: vec![key(at).into()],
-        };
-        let marker = self.etcd.txn(touch(self.spec.marker.clone())).await;
+        let marker = self.spec.marker.clone();
+        let marker = self.etcd.txn(never(marker.clone(), put(marker, ""))).await;
         marker.map_err(|error| self.denied(error, "writing the marker"))?;
-        let mut inside = touch(prefix.clone());
-        inside.failure.push(
-            TxnRequest {
-                compare: vec![unmoved(prefix.clone(), NEVER)],
-                success: vec![delete(prefix).into()],
-                failure: Vec::new(),
-            }
-            .into(),
-        );
+        let mut inside = never(prefix.clone(), put(prefix.clone(), ""));
+        inside.failure.push(never(prefix.clone(), delete(prefix)).into());
         self.etcd.txn(inside).await.map_err(|error| self.denied(error, "writing below the prefix"))?;
         Ok(())
     }

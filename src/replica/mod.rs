@@ -19,6 +19,7 @@ use crate::secret::SecretRef;
 mod apply;
 mod audit;
 mod base;
+mod check;
 mod codec;
 mod conflict;
 mod drain;

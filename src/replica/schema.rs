@@ -1,6 +1,7 @@
 //! The SQL side: versioned migrations, installed once each, and the names of what they install.
 
 use serde::Serialize;
+use tokio_postgres::GenericClient;
 
 use super::Replica;
 use crate::error::{Error, Kind, Result};
@@ -13,6 +14,9 @@ const MIGRATIONS: [(i32, &str, &str); 4] = [
     (3, "views", include_str!("schema/0003_views.sql")),
     (4, "drain", include_str!("schema/0004_drain.sql")),
 ];
+
+/// The version this program works with.
+pub(super) const KNOWN: i32 = MIGRATIONS[MIGRATIONS.len() - 1].0;
 
 /// Qualified names of the tables.
 pub(super) struct Tables {
@@ -60,6 +64,30 @@ pub struct InitReport {
     pub etcd_version: String,
 }
 
+pub(super) async fn check_encoding(session: &Session) -> Result<()> {
+    let encoding: String =
+        within(STATEMENT_MAX, session.query_one("SHOW server_encoding", &[])).await?.get(0);
+    if encoding == "UTF8" {
+        return Ok(());
+    }
+    Err(Error::new(Kind::Config, format!("the database is encoded in {encoding}"))
+        .remedy_is("Create a database with ENCODING 'UTF8': etcd's keys and values are UTF-8."))
+}
+
+/// The version a table of versions tells of; 0 = none is installed.
+pub(super) async fn version(client: &impl GenericClient, versions: &str) -> Result<i32> {
+    let select = format!("SELECT coalesce(max(version), 0) FROM {versions}");
+    Ok(within(STATEMENT_MAX, client.query_one(&select, &[])).await?.get(0))
+}
+
+pub(super) fn check_known(version: i32) -> Result<()> {
+    if version <= KNOWN {
+        return Ok(());
+    }
+    Err(Error::new(Kind::Config, format!("the schema has version {version}, this trueup knows {KNOWN}"))
+        .remedy_is("Use a newer trueup: the database was upgraded by one."))
+}
+
 impl Replica {
     /// Install or upgrade the schema, register the prefix, and check both sides' permissions. Idempotent.
     pub async fn init(&self) -> Result<InitReport> {
@@ -80,12 +108,7 @@ impl Replica {
     }
 
     async fn migrate(&self, session: &mut Session) -> Result<Vec<String>> {
-        let encoding: String =
-            within(STATEMENT_MAX, session.query_one("SHOW server_encoding", &[])).await?.get(0);
-        if encoding != "UTF8" {
-            return Err(Error::new(Kind::Config, format!("the database is encoded in {encoding}"))
-                .remedy_is("Create a database with ENCODING 'UTF8': etcd's keys and values are UTF-8."));
-        }
+        check_encoding(session).await?;
         let Tables { schema, versions, .. } = &self.tables;
         let transaction = within(STATEMENT_MAX, session.transaction()).await?;
         let prepare = format!(
@@ -95,16 +118,8 @@ impl Replica {
                version int PRIMARY KEY, name text NOT NULL, installed_at timestamptz NOT NULL DEFAULT now())"
         );
         within(BULK_MAX, transaction.batch_execute(&prepare)).await?;
-        let select = format!("SELECT coalesce(max(version), 0) FROM {versions}");
-        let have: i32 = within(STATEMENT_MAX, transaction.query_one(&select, &[])).await?.get(0);
-        let known = MIGRATIONS.last().map_or(0, |last| last.0);
-        if have > known {
-            return Err(Error::new(
-                Kind::Config,
-                format!("the schema has version {have}, this trueup knows {known}"),
-            )
-            .remedy_is("Use a newer trueup: the database was upgraded by one."));
-        }
+        let have = version(&transaction, versions).await?;
+        check_known(have)?;
         let mut installed = Vec::new();
         for (version, name, text) in MIGRATIONS.iter().filter(|migration| migration.0 > have) {
             let text = text.replace("{schema}", schema);

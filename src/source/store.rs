@@ -13,7 +13,7 @@ use super::{Cursors, Event, Sink, Source, Versions};
 use crate::error::{Context, Error, Kind, Result};
 use crate::portion::{Lately, Portion};
 use crate::record::{Body, Entry, Fingerprint, Scope, Version};
-use crate::store::{Listed, PAGE, Page, Query, SharedStore, StoreExt, Stored, What};
+use crate::store::{Access, Listed, PAGE, Page, Query, SharedStore, StoreExt, Stored, What};
 
 /// Values asked for in one go: few round trips, and no more in memory than a batch on its way out holds anyway.
 const OPENED_TOGETHER: usize = 1_000;
@@ -148,7 +148,7 @@ impl Source for FromStore {
     }
 
     async fn check(&self) -> Result<Vec<String>> {
-        self.store.check().await
+        self.store.check(Access::Read).await
     }
 }
 

@@ -206,7 +206,11 @@ impl Report {
     /// The run as a whole could not go on.
     pub fn fail(&mut self, error: &Error) {
         self.cause = Some(error.kind());
-        self.error(Fault::of(error));
+        let fault = Fault::of(error);
+        // A source of one scope has said so already, as that scope.
+        if !self.errors.iter().any(|known| says_the_same(known, &fault)) {
+            self.error(fault);
+        }
     }
 
     /// Say how it ended. `ok` only when the counts add up and nothing is held, failed or unproven.
@@ -287,6 +291,15 @@ pub fn gravest(codes: impl IntoIterator<Item = u8>) -> u8 {
     codes.into_iter().min_by_key(rank).unwrap_or(0)
 }
 
+/// Whether what a scope said is what the run says of it.
+fn says_the_same(of_scope: &Fault, fault: &Fault) -> bool {
+    let Some(rest) = fault.message.strip_suffix(&of_scope.message) else { return false };
+    let scope = of_scope.scope.as_deref().unwrap_or_default();
+    of_scope.key.is_none()
+        && of_scope.kind == fault.kind
+        && (rest.is_empty() || rest.strip_suffix(": ") == Some(scope))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -318,5 +331,21 @@ mod tests {
             (Some("cases"), "GET http://127.0.0.1/cases: refused"),
         ];
         assert_eq!(told, wanted.map(|(place, text)| (place.map(str::to_owned), text)));
+    }
+
+    #[test]
+    fn a_run_does_not_repeat_what_its_only_scope_has_said() {
+        let gone = |message: &str| Error::new(Kind::Unavailable, message.to_owned());
+        for (scope, message, errors) in [
+            ("cases", "cases: refused", 1),
+            ("", "refused", 1),
+            ("cases", "votes: refused", 2),
+            ("cases", "nothing could be read: cases: refused (and 2 more)", 2),
+        ] {
+            let mut report = Report::start("R".into(), "p", "manual", String::new());
+            report.error(Fault::of(&gone("refused")).at_scope(scope));
+            report.fail(&gone(message));
+            assert_eq!((report.errors.len(), report.cause), (errors, Some(Kind::Unavailable)), "{message}");
+        }
     }
 }

@@ -8,11 +8,11 @@ use bytes::Bytes;
 
 use super::sift::sift;
 use super::{
-    Caps, Expect, Item, Listed, Mode, Op, Outcome, Page, Query, Store, Stored, What, check_atomic, judge,
-    untouched,
+    Access, Caps, Expect, Item, Listed, Mode, Op, Outcome, Page, Query, Store, Stored, What, check_atomic,
+    judge, untouched,
 };
 use crate::error::{Error, Kind, Result};
-use crate::etcd::request::{delete, holds, key, put, unmoved};
+use crate::etcd::request::{delete, holds, key, never, put, unmoved};
 use crate::etcd::{
     Client, EtcdPlace, KeyValue, RangeRequest, RequestOp, ResponseOp, TxnRequest, TxnResponse, fault,
     range_end, revision_of,
@@ -61,6 +61,15 @@ impl EtcdStore {
     pub fn open(place: &EtcdPlace, password: Option<Secret>) -> Result<Self> {
         let client = Client::new(place, password)?;
         Ok(EtcdStore { name: place.shown(), prefix: place.prefix.clone(), client })
+    }
+
+    fn unwritable(&self, error: Error) -> Error {
+        let error = error.while_(format!("asking whether {} may be written", self.name));
+        if error.kind() != Kind::Unauthorized {
+            return error;
+        }
+        let grant = format!("`etcdctl role grant-permission ROLE readwrite --prefix=true {}`", self.prefix);
+        error.remedy_is(format!("Grant the etcd role readwrite on the prefix: {grant}."))
     }
 
     fn full(&self, key: &str) -> Bytes {
@@ -288,9 +297,15 @@ impl Store for EtcdStore {
         Ok(refused.among(written))
     }
 
-    async fn check(&self) -> Result<Vec<String>> {
+    async fn check(&self, access: Access) -> Result<Vec<String>> {
         let status = self.client.status().await?;
         self.list(Query { limit: 1, ..Query::keys("") }).await?;
+        if access == Access::Write {
+            let key = self.full("trueup-check");
+            let mut touch = never(key.clone(), put(key.clone(), ""));
+            touch.failure.push(never(key.clone(), delete(key)).into());
+            self.client.txn(touch).await.map_err(|error| self.unwritable(error))?;
+        }
         Ok(vec![format!("etcd {}, {} bytes in use", status.version, status.db_size)])
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
 
-use super::{Caps, Item, Mode, Outcome, Page, Query, SharedStore, Store, Stored, Sum};
+use super::{Access, Caps, Item, Mode, Outcome, Page, Query, SharedStore, Store, Stored, Sum};
 use crate::error::Result;
 
 /// By the name of the config, or the address without secrets; as many as the config names.
@@ -83,7 +83,7 @@ impl Store for Watched {
         Ok(outcomes)
     }
 
-    async fn check(&self) -> Result<Vec<String>> {
-        self.counted(self.inner.check().await)
+    async fn check(&self, access: Access) -> Result<Vec<String>> {
+        self.counted(self.inner.check(access).await)
     }
 }

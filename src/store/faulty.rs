@@ -10,7 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::{Semaphore, watch};
 
-use super::{Caps, Item, Mode, Outcome, Page, Query, SharedStore, Store, Stored, Sum};
+use super::{Access, Caps, Item, Mode, Outcome, Page, Query, SharedStore, Store, Stored, Sum};
 use crate::clock::SharedClock;
 use crate::error::{Error, Kind, Result};
 
@@ -225,7 +225,7 @@ impl Store for Faulty {
         self.run(Verb::Write, self.inner.write(items, mode)).await
     }
 
-    async fn check(&self) -> Result<Vec<String>> {
-        self.inner.check().await
+    async fn check(&self, access: Access) -> Result<Vec<String>> {
+        self.inner.check(access).await
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::sift::sift;
-use super::{Caps, Item, Mode, Op, Outcome, Page, Query, SharedStore, Store, Stored, check_atomic};
+use super::{Access, Caps, Item, Mode, Op, Outcome, Page, Query, SharedStore, Store, Stored, check_atomic};
 use crate::clock::SharedClock;
 use crate::error::{Error, Fault, Result};
 
@@ -245,8 +245,8 @@ impl Store for Limited {
         Ok(refused.among(outcomes))
     }
 
-    async fn check(&self) -> Result<Vec<String>> {
+    async fn check(&self, access: Access) -> Result<Vec<String>> {
         self.turn(&[]).await;
-        self.inner.check().await
+        self.inner.check(access).await
     }
 }

@@ -26,6 +26,7 @@ pub mod sqlite;
 pub mod stamped;
 mod sum;
 pub mod tables;
+mod writable;
 
 pub use sum::Sum;
 
@@ -231,8 +232,10 @@ pub trait Store: Send + Sync {
     /// When an outcome is returned the write is durable.
     async fn write(&self, items: Vec<Item>, mode: Mode) -> Result<Vec<Result<Outcome>>>;
 
-    /// Reach the store and find out what it can really do. Findings are for people (`trueup check`).
-    async fn check(&self) -> Result<Vec<String>> {
+    /// Reach the store and find out what it can really do, and with [`Access::Write`] whether we may write there, however
+    /// it was opened. Nothing is left behind. Findings are for people (`trueup check`).
+    async fn check(&self, access: Access) -> Result<Vec<String>> {
+        let _ = access;
         self.list(Query { limit: 1, ..Query::keys("") }).await.map(|_| Vec::new())
     }
 }

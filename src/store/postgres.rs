@@ -3,11 +3,8 @@
 //! A version is drawn from a sequence, so a key that is deleted and made again never shows an old one. Keys sort by
 //! bytes (`COLLATE "C"`), whatever the database's language.
 
-use std::sync::{Mutex, PoisonError};
-
 use async_trait::async_trait;
 use bytes::Bytes;
-use tokio::sync::Semaphore;
 use tokio_postgres::{Row, Transaction};
 
 use super::sift::sift;
@@ -16,6 +13,8 @@ use super::{
     judge, untouched,
 };
 use crate::error::{Error, Kind, Result};
+use crate::postgres::pool::Pool;
+use crate::postgres::rights::Right;
 use crate::postgres::{BULK_MAX, PostgresPlace, STATEMENT_MAX, Session, prefix_end, quoted, within};
 use crate::record::{Fingerprint, Version};
 use crate::secret::Secret;
@@ -24,16 +23,15 @@ mod sql;
 
 use sql::Sql;
 
-/// Enough for a pass that reads while it writes; a database has better uses for its connections.
-const CONNECTIONS_MAX: usize = 4;
 /// A page of values ends here, whatever its limit says.
 const PAGE_BYTES_MAX: i64 = 8 << 20;
 /// Writers that overtake us, or deadlocks PostgreSQL broke: each lost round means somebody else succeeded.
 const ROUNDS_MAX: usize = 100;
 
-/// Between two statements of one transaction: they follow each other at once, or their process is stuck. Shorter than
-/// a lease.
-const IDLE_MAX: std::time::Duration = std::time::Duration::from_secs(4);
+/// A process that stops in the middle of a transaction must not keep others from its rows: a lease it held could not
+/// be taken over. Statements of one transaction follow each other at once, or their process is stuck; shorter than a
+/// lease.
+const IDLE_MAX: &str = "SET idle_in_transaction_session_timeout = '4s'";
 
 const CAPS: Caps = Caps {
     create: true,
@@ -53,62 +51,28 @@ const CAPS: Caps = Caps {
 
 pub struct PostgresStore {
     name: String,
-    place: PostgresPlace,
-    password: Option<Secret>,
+    pool: Pool,
+    /// As SQL names it.
+    table: String,
     sql: Sql,
     access: Access,
     /// Opened for reading, and the table is not there: everything is absent.
     missing: bool,
-    idle: Mutex<Vec<Session>>,
-    permits: Semaphore,
 }
 
 impl PostgresStore {
     pub async fn open(place: &PostgresPlace, password: Option<Secret>, access: Access) -> Result<Self> {
         let table = place.table.clone().unwrap_or_else(|| crate::config::TABLE.to_owned());
-        let session = connect(place, password.as_ref()).await?;
-        let sql = Sql::new(&table);
-        let missing = match access {
-            Access::Write => {
-                within(STATEMENT_MAX, session.batch_execute(&sql.create)).await?;
-                false
-            }
-            Access::Read => {
-                let row = within(STATEMENT_MAX, session.query_one(&sql.exists, &[&quoted(&table)])).await?;
-                !row.get::<_, bool>(0)
-            }
-        };
-        Ok(PostgresStore {
-            name: format!("{}?table={table}", place.shown()),
-            place: place.clone(),
-            password,
-            sql,
-            access,
-            missing,
-            idle: Mutex::new(vec![session]),
-            permits: Semaphore::new(CONNECTIONS_MAX),
-        })
-    }
-
-    /// Lend a connection for one piece of work; a connection that saw an error is not lent again.
-    async fn with<T>(&self, work: impl AsyncFnOnce(&mut Session) -> Result<T>) -> Result<T> {
-        let _permit = self.permits.acquire().await.map_err(|_| Error::bug("a closed semaphore"))?;
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut session = match idle.filter(|session| !session.is_closed()) {
-            Some(session) => session,
-            None => connect(&self.place, self.password.as_ref()).await?,
-        };
-        let outcome = work(&mut session).await;
-        if outcome.is_ok() {
-            self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(session);
-        }
-        outcome
+        let (name, sql) = (format!("{}?table={table}", place.shown()), Sql::new(&table));
+        let table = quoted(&table);
+        let pool = Pool::open(place.clone(), password, IDLE_MAX).await?;
+        let missing = pool.with(async |session| prepared(session, &sql, &table, access).await).await?;
+        Ok(PostgresStore { name, pool, table, sql, access, missing })
     }
 
     /// Connections that wait for work and are still open.
     pub fn connections_idle(&self) -> usize {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.iter().filter(|session| !session.is_closed()).count()
+        self.pool.connections_idle()
     }
 
     /// Run rounds until one is not overtaken.
@@ -121,7 +85,7 @@ impl PostgresStore {
             return Err(Error::bug("a write to a store that was opened for reading"));
         }
         for _ in 0..ROUNDS_MAX {
-            let outcome = self.with(async |session| round(&self.sql, session, items).await).await;
+            let outcome = self.pool.with(async |session| round(&self.sql, session, items).await).await;
             match outcome {
                 Ok(Some(outcomes)) => return Ok(outcomes),
                 Ok(None) => {}
@@ -133,13 +97,15 @@ impl PostgresStore {
     }
 }
 
-/// A process that stops in the middle of a transaction must not keep others from its rows: a lease it held could not
-/// be taken over.
-async fn connect(place: &PostgresPlace, password: Option<&Secret>) -> Result<Session> {
-    let session = Session::open(place, password).await?;
-    let limit = format!("SET idle_in_transaction_session_timeout = {}", IDLE_MAX.as_millis());
-    within(STATEMENT_MAX, session.batch_execute(&limit)).await?;
-    Ok(session)
+/// Make the table if it is to be written and not there yet; whether it is missing. Whoever may only use it, and not make
+/// one, finds it made.
+async fn prepared(session: &Session, sql: &Sql, table: &str, access: Access) -> Result<bool> {
+    let exists = within(STATEMENT_MAX, session.query_one(&sql.exists, &[&table])).await?;
+    let missing = !exists.get::<_, bool>(0);
+    if missing && access == Access::Write {
+        within(STATEMENT_MAX, session.batch_execute(&sql.create)).await?;
+    }
+    Ok(missing && access == Access::Read)
 }
 
 /// Look at every item's row; locks the rows that are there.
@@ -272,8 +238,10 @@ impl Store for PostgresStore {
         if keys.is_empty() || self.missing {
             return Ok(vec![None; keys.len()]);
         }
-        let rows =
-            self.with(async |session| within(BULK_MAX, session.query(&self.sql.get, &[&keys])).await).await?;
+        let rows = self
+            .pool
+            .with(async |session| within(BULK_MAX, session.query(&self.sql.get, &[&keys])).await)
+            .await?;
         let mut answers = vec![None; keys.len()];
         for row in rows {
             let at = usize::try_from(row.get::<_, i64>("at") - 1).unwrap_or(usize::MAX);
@@ -295,6 +263,7 @@ impl Store for PostgresStore {
         let values = query.what == What::Values;
         let text = if values { &self.sql.list_values } else { &self.sql.list_keys };
         let rows = self
+            .pool
             .with(async |session| {
                 let fetch = limit.saturating_add(1);
                 let budget = if values { PAGE_BYTES_MAX } else { i64::MAX };
@@ -329,5 +298,12 @@ impl Store for PostgresStore {
             untouched(&mut written);
         }
         Ok(refused.among(written))
+    }
+
+    /// Rights first: their lack is better told than an error about it.
+    async fn check(&self, access: Access) -> Result<Vec<String>> {
+        let right = if access == Access::Write { Right::Write } else { Right::Read };
+        self.pool.check(&[&self.table], right).await?;
+        self.list(Query { limit: 1, ..Query::keys("") }).await.map(|_| Vec::new())
     }
 }

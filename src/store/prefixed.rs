@@ -4,7 +4,7 @@
 use async_trait::async_trait;
 
 use super::sift::sift;
-use super::{Caps, Item, Mode, Outcome, Page, Query, SharedStore, Store, Stored, check_atomic};
+use super::{Access, Caps, Item, Mode, Outcome, Page, Query, SharedStore, Store, Stored, check_atomic};
 use crate::error::{Error, Result};
 
 pub struct Prefixed {
@@ -84,7 +84,7 @@ impl Store for Prefixed {
         Ok(refused.among(self.inner.write(items, mode).await?))
     }
 
-    async fn check(&self) -> Result<Vec<String>> {
-        self.inner.check().await
+    async fn check(&self, access: Access) -> Result<Vec<String>> {
+        self.inner.check(access).await
     }
 }

@@ -6,7 +6,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use super::sift::sift;
 use super::{
-    Caps, Item, Listed, Mode, Op, Outcome, Page, Query, SharedStore, Store, Stored, What, check_atomic,
+    Access, Caps, Item, Listed, Mode, Op, Outcome, Page, Query, SharedStore, Store, Stored, What,
+    check_atomic,
 };
 use crate::error::{Error, Kind, Result};
 use crate::record::Fingerprint;
@@ -107,7 +108,7 @@ impl Store for Stamped {
         Ok(refused.among(self.inner.write(items, mode).await?))
     }
 
-    async fn check(&self) -> Result<Vec<String>> {
-        self.inner.check().await
+    async fn check(&self, access: Access) -> Result<Vec<String>> {
+        self.inner.check(access).await
     }
 }

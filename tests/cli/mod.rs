@@ -1,6 +1,7 @@
 //! The real program, from the outside: what it prints, how it ends, and what it leaves behind.
 
 mod bad_input;
+mod check;
 mod codes;
 mod help;
 pub mod home;

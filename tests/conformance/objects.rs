@@ -37,7 +37,7 @@ async fn conditions_are_tried_and_the_probe_leaves_nothing() {
     let store = connect(&bucket).await;
     assert_eq!(store.conditions(), Conditions { create: true, update: true });
     assert!(store.caps().create && !store.caps().cas);
-    assert_eq!(store.check().await.unwrap(), Vec::<String>::new());
+    assert_eq!(store.check(Access::Write).await.unwrap(), Vec::<String>::new());
     assert!(store.list_all("", What::Keys).await.unwrap().is_empty());
 }
 
@@ -46,7 +46,7 @@ async fn a_server_that_ignores_conditions_is_found_out() {
     let store = connect(&s3::new_bucket_without_conditions()).await;
     assert_eq!(store.conditions(), Conditions::default());
     assert!(!store.caps().create, "the caps promise only what the server does");
-    let findings = store.check().await.unwrap();
+    let findings = store.check(Access::Write).await.unwrap();
     assert!(findings.len() == 2 && findings[0].contains("If-None-Match"), "{findings:?}");
     conforms(&store).await;
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use async_trait::async_trait;
 
 use trueup::error::Result;
-use trueup::store::{Caps, Item, Mode, Op, Outcome, Page, Query, SharedStore, Store, Stored, Sum};
+use trueup::store::{Access, Caps, Item, Mode, Op, Outcome, Page, Query, SharedStore, Store, Stored, Sum};
 
 pub struct Counted {
     inner: SharedStore,
@@ -133,7 +133,7 @@ impl Store for Counted {
         Ok(outcomes)
     }
 
-    async fn check(&self) -> Result<Vec<String>> {
-        self.inner.check().await
+    async fn check(&self, access: Access) -> Result<Vec<String>> {
+        self.inner.check(access).await
     }
 }

@@ -149,6 +149,21 @@ impl Etcd {
         String::from_utf8(output.stdout).unwrap()
     }
 
+    /// From now on one must log in: `root` may do everything, `weak` may read what is below a prefix. Their word is `secret`.
+    pub fn ask_who_is_there(&self, readable: &str) {
+        for command in [
+            &["user", "add", "root:secret"][..],
+            &["user", "grant-role", "root", "root"],
+            &["user", "add", "weak:secret"],
+            &["role", "add", "reader"],
+            &["role", "grant-permission", "reader", "read", "--prefix=true", readable],
+            &["user", "grant-role", "weak", "reader"],
+            &["auth", "enable"],
+        ] {
+            self.ctl(command);
+        }
+    }
+
     /// Every event below a prefix before the revision `end`, which is one below it as well. `None` = deleted.
     pub fn history(&self, prefix: &str, end: i64) -> History {
         let mut watcher = Command::new(program("etcdctl", &[], "etcd-client"))

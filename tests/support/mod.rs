@@ -15,6 +15,7 @@ pub mod git_http;
 pub mod github;
 pub mod http;
 pub mod leash;
+pub mod pooler;
 pub mod postgres;
 pub mod proxy;
 pub mod python;

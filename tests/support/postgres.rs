@@ -141,7 +141,7 @@ impl Postgres {
     }
 
     fn ready(&self) -> bool {
-        psql(&self.dsn("postgres"), "select 1", LOOK_SECONDS).status.success()
+        psql_answers(&self.dsn("postgres"))
     }
 
     fn ended(&self) -> bool {
@@ -161,6 +161,11 @@ impl Postgres {
         assert!(log.contains("Address already in use"), "PostgreSQL ended:\n{log}");
         true
     }
+}
+
+/// Whether somebody answers there.
+pub fn psql_answers(dsn: &str) -> bool {
+    psql(dsn, "select 1", LOOK_SECONDS).status.success()
 }
 
 /// `psql`: the rows, one per line, columns separated by `|`.
@@ -190,7 +195,7 @@ fn psql(dsn: &str, sql: &str, connect_seconds: u64) -> Output {
 }
 
 /// What goes before a command so that it runs as `postgres`. It becomes the command, so its process id is the server's.
-fn user_switch() -> Vec<&'static str> {
+pub fn user_switch() -> Vec<&'static str> {
     if am_root() {
         vec!["setpriv", "--reuid=postgres", "--regid=postgres", "--init-groups"]
     } else {
@@ -203,7 +208,7 @@ fn as_postgres(command: &[&str]) -> Output {
     Command::new(whole[0]).args(&whole[1..]).current_dir("/").output().unwrap()
 }
 
-fn give_to_postgres(folder: &Path) {
+pub fn give_to_postgres(folder: &Path) {
     if !am_root() {
         return;
     }

@@ -74,6 +74,17 @@ pub fn new_bucket_without_conditions() -> Bucket {
     bucket_at(port)
 }
 
+/// A store's entry in the config, its keys in a file.
+pub fn config(bucket: &Bucket, word: &std::path::Path) -> String {
+    std::fs::write(word, "test").unwrap();
+    let (word, endpoint) = (word.display(), bucket.endpoint.as_deref().unwrap());
+    format!(
+        "{{ url = \"s3://{}\", endpoint = \"{endpoint}\", region = \"us-east-1\", access_key_file = \"{word}\", \
+         secret_key_file = \"{word}\" }}",
+        bucket.bucket
+    )
+}
+
 /// A bucket that was never created.
 pub fn no_bucket() -> Bucket {
     Bucket { bucket: "never-created".into(), ..described(server().port) }

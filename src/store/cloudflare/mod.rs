@@ -13,7 +13,8 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use super::limited::Profile;
 use super::sift::sift;
 use super::{
-    Caps, Expect, Item, Listed, Mode, Op, Outcome, Page, Query, Store, Stored, What, check_atomic, judge,
+    Access, Caps, Expect, Item, Listed, Mode, Op, Outcome, Page, Query, Store, Stored, What, check_atomic,
+    judge,
 };
 use crate::error::{Error, Fault, Kind, Result};
 use crate::record::Version;
@@ -53,6 +54,8 @@ const CAPS: Caps = Caps {
 
 /// Values read at once.
 const READS: usize = 10;
+/// A key nobody has.
+const CHECK_KEY: &str = ".trueup-check-whether-this-may-be-written";
 
 pub struct Cloudflare {
     name: String,
@@ -253,6 +256,15 @@ impl Store for Cloudflare {
         }
         let missing = || Err(Error::bug("an item without an outcome"));
         Ok(refused.among(outcomes.into_iter().map(|one| one.unwrap_or_else(missing)).collect()))
+    }
+
+    async fn check(&self, access: Access) -> Result<Vec<String>> {
+        self.list(Query { limit: 1, ..Query::keys("") }).await?;
+        if access == Access::Write {
+            // To delete what is not there takes the same permission and changes nothing.
+            self.api.delete(std::iter::once(CHECK_KEY)).await?;
+        }
+        Ok(Vec::new())
     }
 }
 

@@ -20,7 +20,7 @@ use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::sift::sift;
-use super::{Access, Caps, Item, Mode, Outcome, Page, Query, Store, Stored, check_atomic};
+use super::{Access, Caps, Item, Mode, Outcome, Page, Query, Store, Stored, check_atomic, writable};
 use crate::error::{Context, Error, Kind, Result, from_io};
 use crate::record::Version;
 
@@ -133,6 +133,14 @@ impl Store for Folder {
         let outcomes = self.write_each(items).await;
         self.walks.forget();
         Ok(refused.among(outcomes.context(|| format!("writing to {}", self.name))?))
+    }
+
+    async fn check(&self, access: Access) -> Result<Vec<String>> {
+        self.list(Query { limit: 1, ..Query::keys("") }).await?;
+        if access == Access::Write {
+            writable::check(&self.root.path)?;
+        }
+        Ok(Vec::new())
     }
 }
 

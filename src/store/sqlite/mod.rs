@@ -15,7 +15,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use rusqlite::Connection;
 
-use super::{Access, Caps, Item, Mode, Outcome, Page, Query, Store, Stored, Sum, check_atomic};
+use super::{Access, Caps, Item, Mode, Outcome, Page, Query, Store, Stored, Sum, check_atomic, writable};
 use crate::error::{Context, Error, Kind, Result};
 
 mod backup;
@@ -139,5 +139,13 @@ impl Store for Sqlite {
             return Err(Error::new(Kind::Bug, message));
         };
         writer.write(items, mode).await.context(|| format!("writing to {}", self.name))
+    }
+
+    async fn check(&self, access: Access) -> Result<Vec<String>> {
+        self.list(Query { limit: 1, ..Query::keys("") }).await?;
+        if access == Access::Write {
+            writable::check_database(&self.path)?;
+        }
+        Ok(Vec::new())
     }
 }

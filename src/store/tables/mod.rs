@@ -251,4 +251,12 @@ impl Store for Tables {
             .map(|answer| answer.unwrap_or_else(|| written.next().unwrap_or_else(lost)))
             .collect())
     }
+
+    async fn check(&self, access: Access) -> Result<Vec<String>> {
+        match &self.database {
+            Open::Sqlite(database) => database.check(access)?,
+            Open::Postgres(database) => database.check(&self.tables, access).await?,
+        }
+        self.list(Query { limit: 1, ..Query::keys("") }).await.map(|_| Vec::new())
+    }
 }

@@ -12,6 +12,7 @@ use super::row::{Adding, Held, Place, version};
 use super::{Batch, Span};
 use crate::error::{Error, Kind, Result};
 use crate::postgres::pool::Pool;
+use crate::postgres::rights::Right;
 use crate::postgres::{BULK_MAX, PostgresPlace, STATEMENT_MAX, Session, quoted, within};
 use crate::record::Fingerprint;
 use crate::secret::Secret;
@@ -31,6 +32,9 @@ pub(super) const SIDE_BY_SIDE: usize = 2;
 /// statistics that would tell the planner so.
 const BY_INDEX: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off;
                         SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off";
+
+/// What lies beside the tables of a recipe.
+const BESIDE_NAMES: [&str; 2] = ["sync_cache", "sync_schema"];
 
 const BESIDE: &str = "
 SELECT pg_advisory_xact_lock(hashtextextended('trueup tables', 0));
@@ -121,6 +125,15 @@ impl Database {
             Err(error) if error.kind() == Kind::Conflict => Ok(None),
             written => written,
         }
+    }
+
+    /// Opening them to be written makes tables and indexes where they are missing, which only their owner may.
+    pub async fn check(&self, tables: &[Table], access: Access) -> Result<()> {
+        let right = if access == Access::Write { Right::Own } else { Right::Read };
+        let names = tables.iter().map(|table| quoted(&table.name));
+        let names: Vec<String> = names.chain(BESIDE_NAMES.map(str::to_owned)).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        self.pool.check(&names, right).await
     }
 
     fn must_write(&self) -> Result<()> {

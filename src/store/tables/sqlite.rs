@@ -19,7 +19,7 @@ use crate::store::sqlite::fault::explain;
 use crate::store::sqlite::file::{
     LOOKS_MAX, Manner, connect, folder_of, manner, open_as, written_all_the_time,
 };
-use crate::store::{Access, Listed, Outcome, Sum, What};
+use crate::store::{Access, Listed, Outcome, Sum, What, writable};
 
 mod pen;
 mod sql;
@@ -43,6 +43,7 @@ CREATE TABLE IF NOT EXISTS sync_schema(
 );";
 
 pub(super) struct Database {
+    path: PathBuf,
     writer: Option<Arc<Mutex<Connection>>>,
     /// `None` = opened to be read, and there is no file.
     reader: Option<Arc<Reader>>,
@@ -59,6 +60,13 @@ impl Database {
         let (database, owned) = opened.await?;
         tables.clone_from_slice(&owned);
         Ok(database)
+    }
+
+    pub fn check(&self, access: Access) -> Result<()> {
+        match access {
+            Access::Read => Ok(()),
+            Access::Write => writable::check_database(&self.path),
+        }
     }
 
     pub async fn get(&self, tables: Arc<Vec<Table>>, places: Vec<Place>) -> Result<Vec<Option<Held>>> {
@@ -139,7 +147,7 @@ fn open(path: &Path, tables: &mut [Table], access: Access) -> Result<Database> {
         None => Vec::new(),
     };
     let writer = writer.map(|connection| Arc::new(Mutex::new(connection)));
-    Ok(Database { writer, reader: reader.map(Arc::new), sql: Arc::new(sql) })
+    Ok(Database { path: path.to_owned(), writer, reader: reader.map(Arc::new), sql: Arc::new(sql) })
 }
 
 /// A connection to read with. Without a log beside it the file is read as it is, and not a byte is added anywhere.

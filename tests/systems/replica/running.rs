@@ -77,17 +77,7 @@ async fn s24_servers_that_are_down_end_with_5() {
 #[tokio::test(flavor = "multi_thread")]
 async fn s24_a_role_without_the_grant_ends_with_6() {
     let stage = Stage::with_own_etcd("s24-rbac", 1).await;
-    for command in [
-        &["user", "add", "root:secret"][..],
-        &["user", "grant-role", "root", "root"],
-        &["user", "add", "weak:secret"],
-        &["role", "add", "reader"],
-        &["role", "grant-permission", "reader", "read", "--prefix=true", "/s24-rbac/"],
-        &["user", "grant-role", "weak", "reader"],
-        &["auth", "enable"],
-    ] {
-        stage.etcd.ctl(command);
-    }
+    stage.etcd.ask_who_is_there("/s24-rbac/");
     let url = |user: &str, word: &str| format!("etcd://{user}:{word}@{}/s24-rbac/", stage.etcd.endpoints());
     let (code, said) = Process::start_with(&url("weak", "secret"), &stage.dsn, "x").ends();
     assert_eq!(code, 6, "{said}");
