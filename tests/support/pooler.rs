@@ -32,7 +32,7 @@ impl Pooler {
             let mut command = user_switch();
             command.extend([server.to_str().unwrap(), settings.to_str().unwrap()]);
             let process = Leash::start(&command, "KILL", &folder.path().join("log"));
-            let pooler = Pooler { port: own, process: process, _folder: folder };
+            let pooler = Pooler { port: own, process, _folder: folder };
             let mut ready = false;
             until("PgBouncer is ready, or failed to start", || {
                 ready = psql_answers(&pooler.dsn(dsn));
