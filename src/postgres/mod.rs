@@ -3,13 +3,14 @@
 //!
 //! It keeps no pool: those who need several connections open several, and know why.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-use tokio_postgres::{AsyncMessage, Client, NoTls};
+use tokio_postgres::{AsyncMessage, Client, NoTls, Statement};
 
 use crate::error::{Error, Kind, Result};
 use crate::secret::Secret;
@@ -40,6 +41,8 @@ const KEEPALIVE_PROBES: u32 = 3;
 /// An open connection. Dropping it ends it.
 pub struct Session {
     client: Client,
+    /// What is asked again and again.
+    prepared: Mutex<HashMap<String, Statement>>,
     driver: JoinHandle<()>,
     woken: Arc<Notify>,
     ended: Arc<Notify>,
@@ -111,6 +114,17 @@ impl Session {
         }
     }
 
+    /// A statement that is prepared once and kept as long as the session.
+    pub async fn prepared(&self, text: &str) -> Result<Statement, tokio_postgres::Error> {
+        let known = self.prepared.lock().unwrap_or_else(PoisonError::into_inner).get(text).cloned();
+        if let Some(statement) = known {
+            return Ok(statement);
+        }
+        let statement = self.client.prepare(text).await?;
+        let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(prepared.entry(text.to_owned()).or_insert(statement).clone())
+    }
+
     /// Ends when a NOTIFY arrived since the last call.
     pub async fn woken(&self) {
         self.woken.notified().await;
@@ -144,7 +158,7 @@ where
         }
         end.notify_one();
     });
-    Session { client, driver, woken, ended }
+    Session { client, prepared: Mutex::default(), driver, woken, ended }
 }
 
 /// Wait for PostgreSQL, but not for ever.

@@ -118,7 +118,18 @@ pub fn read<'a>(
     path: &JsonPath,
     wanted: &Wanted,
 ) -> serde_json::Result<(Option<Vec<Item<'a>>>, Value)> {
-    let mut json = serde_json::Deserializer::from_slice(body);
+    // Looked through once as a whole, the texts in it need no look of their own. What is wrong with others is told.
+    match std::str::from_utf8(body) {
+        Ok(text) => read_from(serde_json::Deserializer::from_str(text), path, wanted),
+        Err(_) => read_from(serde_json::Deserializer::from_slice(body), path, wanted),
+    }
+}
+
+fn read_from<'a, R: serde_json::de::Read<'a>>(
+    mut json: serde_json::Deserializer<R>,
+    path: &JsonPath,
+    wanted: &Wanted,
+) -> serde_json::Result<(Option<Vec<Item<'a>>>, Value)> {
     let mut items = None;
     let rest = Level { path: &path.0, wanted, items: &mut items }.deserialize(&mut json)?;
     json.end()?;

@@ -139,7 +139,8 @@ struct Members<'t>(&'t Table);
 
 impl Members<'_> {
     fn read(self, value: &[u8]) -> Option<Cells<'_>> {
-        let mut json = serde_json::Deserializer::from_slice(value);
+        // Looked through once as a whole, the texts in it need no look of their own.
+        let mut json = serde_json::Deserializer::from_str(std::str::from_utf8(value).ok()?);
         let cells = json.deserialize_map(self).ok()?;
         json.end().ok().map(|()| cells)
     }

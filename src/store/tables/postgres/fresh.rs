@@ -133,12 +133,12 @@ type Part<'a> = ((&'a Sql, &'a Table), &'a Vec<Named<'a>>);
 async fn begun(session: &Session, parts: &[Part<'_>]) -> Result<(Vec<Vec<i64>>, Statement, Vec<Statement>)> {
     let ids: Vec<String> = parts.iter().map(|((sql, _), named)| sql.reserve_all(named.len())).collect();
     let begin = format!("BEGIN; {LOCK_BESIDE_NEW}; {}", ids.join("; "));
-    let into_tables = parts.iter().map(|((sql, _), _)| session.prepare(&sql.copy_binary));
+    let into_tables = parts.iter().map(|((sql, _), _)| session.prepared(&sql.copy_binary));
     // All in one go: the order is kept.
     let begun = async {
         tokio::try_join!(
             session.simple_query(&begin),
-            session.prepare(CACHE_COPY_BINARY),
+            session.prepared(CACHE_COPY_BINARY),
             futures::future::try_join_all(into_tables)
         )
     };
