@@ -78,11 +78,13 @@ impl Pipeline {
     /// Open a pipeline's source and store. The state is shared by all pipelines of a config.
     pub async fn open(spec: &config::Pipeline, memory: &Memory, access: Access) -> Result<Pipeline> {
         let clock = memory.clock.clone();
-        let store = open_target(spec, access, clock.clone()).await?;
+        // Either may take its time to answer.
+        let (store, source) =
+            tokio::try_join!(open_target(spec, access, clock.clone()), source(spec, memory, access))?;
         Ok(Pipeline {
             name: spec.name.clone(),
             settings: spec.digest.clone(),
-            source: source(spec, memory, access).await?,
+            source,
             shape: shape(&spec.shape, &spec.from),
             store,
             state: memory.state.clone(),

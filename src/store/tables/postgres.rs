@@ -5,7 +5,7 @@
 //! look and our write within one transaction is overwritten, as any later change of ours would.
 
 use futures::TryStreamExt as _;
-use tokio_postgres::{GenericClient, Row};
+use tokio_postgres::{GenericClient, Row, Transaction};
 
 use super::layout::{self, Change, Found, Table, Type};
 use super::row::{Adding, Held, Place, version};
@@ -149,40 +149,56 @@ impl Database {
     }
 }
 
-/// Make, grow or merely compare the tables, and learn which columns are there.
+/// Make, grow or merely compare the tables, and learn which columns are there. All tables at once: a database that is far
+/// away answers one question as slowly as a dozen.
 async fn prepare(session: &mut Session, tables: &mut [Table], access: Access) -> Result<Vec<Sql>> {
     let transaction = within(STATEMENT_MAX, session.transaction()).await?;
-    if access == Access::Write {
-        within(STATEMENT_MAX, transaction.batch_execute(BESIDE)).await?;
-    }
-    let mut all = Vec::with_capacity(tables.len());
-    for table in tables {
-        let mut there = found(&transaction, table).await?;
-        let change = layout::compare(table, &there, native)?;
-        if access == Access::Write {
-            let stays = change == Change::Nothing;
-            lay_out(&transaction, table, &there, change).await?;
-            if !stays {
-                there = found(&transaction, table).await?;
-            }
+    let described = match access {
+        Access::Write => {
+            within(STATEMENT_MAX, transaction.batch_execute(BESIDE)).await?;
+            true
         }
-        all.push(Sql::new(table, &there));
-    }
+        Access::Read => {
+            let known = "SELECT to_regclass('sync_schema') IS NOT NULL";
+            within(STATEMENT_MAX, transaction.query_one(known, &[])).await?.get(0)
+        }
+    };
+    let ready = tables.iter_mut().map(|table| ready(&transaction, table, described, access));
+    let all = futures::future::try_join_all(ready).await?;
     within(STATEMENT_MAX, transaction.commit()).await?;
     Ok(all)
 }
 
+async fn ready(
+    transaction: &Transaction<'_>,
+    table: &mut Table,
+    described: bool,
+    access: Access,
+) -> Result<Sql> {
+    let mut there = found(transaction, table, described).await?;
+    let change = layout::compare(table, &there, native)?;
+    if access == Access::Write {
+        let stays = change == Change::Nothing;
+        lay_out(transaction, table, &there, change).await?;
+        if !stays {
+            there = found(transaction, table, described).await?;
+        }
+    }
+    Ok(Sql::new(table, &there))
+}
+
 async fn lay_out(
-    client: &impl GenericClient,
+    transaction: &Transaction<'_>,
     table: &mut Table,
     before: &Found,
     change: Change,
 ) -> Result<()> {
     let steps = layout::steps(table, before, change, create, native);
-    within(BULK_MAX, client.batch_execute(&steps.join(";"))).await?;
+    within(BULK_MAX, transaction.batch_execute(&steps.join(";"))).await?;
     let sql = "INSERT INTO sync_schema VALUES($1, $2, $3) ON CONFLICT(table_name)
                DO UPDATE SET schema_version = $2, columns = $3 WHERE sync_schema.columns <> $3";
-    within(STATEMENT_MAX, client.execute(sql, &[&table.name, &table.schema_version, &table.description()]))
+    let description = table.description();
+    within(STATEMENT_MAX, transaction.execute(sql, &[&table.name, &table.schema_version, &description]))
         .await?;
     Ok(())
 }
@@ -212,20 +228,26 @@ fn native(holds: Type) -> &'static str {
     }
 }
 
-async fn found(client: &impl GenericClient, table: &Table) -> Result<Found> {
-    let sql = "SELECT column_name::text, data_type::text FROM information_schema.columns
-               WHERE table_schema = current_schema() AND table_name = $1";
-    let rows = within(STATEMENT_MAX, client.query(sql, &[&table.name])).await?;
-    let mut found =
-        Found { columns: rows.iter().map(|row| (row.get(0), row.get(1))).collect(), described: None };
-    let known =
-        within(STATEMENT_MAX, client.query_one("SELECT to_regclass('sync_schema') IS NOT NULL", &[])).await?;
-    if known.get(0) {
+/// The columns that are there and, where there is such a table, what `sync_schema` says of them.
+async fn found(transaction: &Transaction<'_>, table: &Table, described: bool) -> Result<Found> {
+    let name = &table.name;
+    let columns = async {
+        let sql = "SELECT column_name::text, data_type::text FROM information_schema.columns
+                   WHERE table_schema = current_schema() AND table_name = $1";
+        within(STATEMENT_MAX, transaction.query(sql, &[name])).await
+    };
+    let described = async {
         let sql = "SELECT schema_version, columns FROM sync_schema WHERE table_name = $1";
-        let row = within(STATEMENT_MAX, client.query_opt(sql, &[&table.name])).await?;
-        found.described = row.map(|row| (row.get(0), row.get(1)));
-    }
-    Ok(found)
+        match described {
+            true => within(STATEMENT_MAX, transaction.query_opt(sql, &[name])).await,
+            false => Ok(None),
+        }
+    };
+    let (columns, described) = tokio::try_join!(columns, described)?;
+    Ok(Found {
+        columns: columns.iter().map(|row| (row.get(0), row.get(1))).collect(),
+        described: described.map(|row| (row.get(0), row.get(1))),
+    })
 }
 
 /// What is under each key: a row with its cache entry. One without the other is nothing.
