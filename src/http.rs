@@ -115,6 +115,20 @@ impl Ask {
     }
 }
 
+/// What a client is made of is ours, except for the authorities it is to trust: those are the machine's.
+fn unequipped(error: reqwest::Error) -> Error {
+    let mut message = "HTTPS cannot be set up here".to_owned();
+    let mut cause = std::error::Error::source(&error);
+    while let Some(inner) = cause {
+        message.push_str(&format!(": {inner}"));
+        cause = inner.source();
+    }
+    Error::new(Kind::Config, message).remedy_is(
+        "Install the certificates of the public authorities (Debian: `ca-certificates`), or name a file of \
+         certificates in SSL_CERT_FILE.",
+    )
+}
+
 fn sendable(name: &HeaderName, value: &str) -> Result<HeaderValue> {
     HeaderValue::from_str(value).map_err(|_| {
         Error::new(Kind::Config, format!("the value of the header {name} holds characters HTTP forbids"))
@@ -147,7 +161,7 @@ impl Http {
             .user_agent(concat!("trueup/", env!("CARGO_PKG_VERSION")))
             .redirect(redirect::Policy::custom(follow))
             .build()
-            .map_err(|error| Error::bug("the HTTP client cannot be built").caused_by(error.without_url()))?;
+            .map_err(unequipped)?;
         Ok(Http { client, clock, requests: AtomicU64::new(0) })
     }
 
