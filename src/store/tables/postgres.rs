@@ -238,10 +238,10 @@ async fn found(transaction: &Transaction<'_>, table: &Table, described: bool) ->
     };
     let described = async {
         let sql = "SELECT schema_version, columns FROM sync_schema WHERE table_name = $1";
-        match described {
-            true => within(STATEMENT_MAX, transaction.query_opt(sql, &[name])).await,
-            false => Ok(None),
+        if !described {
+            return Ok(None);
         }
+        within(STATEMENT_MAX, transaction.query_opt(sql, &[name])).await
     };
     let (columns, described) = tokio::try_join!(columns, described)?;
     Ok(Found {
