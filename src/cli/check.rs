@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::desk::Desk;
 use super::output::{Color, table};
-use crate::config::{Config, StoreSpec, Then};
+use crate::config::{Config, Place, StoreSpec, Then};
 use crate::error::{Error, Fault, Result};
 use crate::operations::replicas;
 use crate::pipeline::Pipeline;
@@ -63,9 +63,9 @@ pub async fn run(desk: &Desk) -> Result<u8> {
     for spec in config.workspaces.values() {
         checks.extend(workspace(desk, spec).await);
     }
-    // Those that only people look into.
+    // Those that only people look into. Tables nobody fills have no recipe to open them by.
     for (name, spec) in &config.stores {
-        if !checks.iter().any(|check| check.name == *name) {
+        if !checks.iter().any(|check| check.name == *name) && !matches!(spec.place, Place::Tables(_)) {
             checks.push(store("store".to_owned(), desk, spec, Access::Read).await);
         }
     }

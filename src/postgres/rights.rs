@@ -25,7 +25,7 @@ SELECT t.name, c.oid IS NOT NULL,
 FROM unnest($1::text[]) AS t(name) LEFT JOIN pg_class c ON c.oid = to_regclass(t.name)";
 
 const HERE: &str = "
-SELECT current_user::text, current_setting('transaction_read_only')::boolean, current_schema()::text,
+SELECT quote_ident(current_user), current_setting('transaction_read_only')::boolean, quote_ident(current_schema()),
        coalesce(has_schema_privilege(current_schema(), 'CREATE'), false)";
 
 /// Whether we have this right to these tables, named as SQL does.
@@ -76,7 +76,8 @@ fn may_create(table: &str, role: &str, schema: Option<&str>, may: bool) -> Resul
     }
 }
 
-fn denied(message: String, statement: String) -> Error {
+/// A right that is missing, with the statement that grants it.
+pub fn denied(message: String, statement: String) -> Error {
     Error::new(Kind::Unauthorized, message)
         .remedy_is(format!("As an administrator of the database: {statement}"))
 }

@@ -2,9 +2,9 @@
 
 use super::Replica;
 use super::schema::{self, Tables};
-use crate::error::{Error, Kind, Result};
+use crate::error::Result;
 use crate::postgres::rights::{self, Right};
-use crate::postgres::{STATEMENT_MAX, Session, pooler, quoted, within};
+use crate::postgres::{STATEMENT_MAX, Session, pooler, within};
 
 impl Replica {
     /// etcd, with findings for people.
@@ -37,8 +37,8 @@ impl Replica {
 
     /// A schema that is missing is made, and tables in it.
     async fn may_install(&self, session: &Session) -> Result<()> {
-        let sql = "SELECT current_user::text, current_database()::text, current_setting('transaction_read_only')::boolean,
-                          to_regnamespace($1) IS NULL,
+        let sql = "SELECT quote_ident(current_user), quote_ident(current_database()),
+                          current_setting('transaction_read_only')::boolean, to_regnamespace($1) IS NULL,
                           coalesce(has_schema_privilege(to_regnamespace($1)::oid, 'CREATE'),
                                    has_database_privilege(current_database(), 'CREATE'))";
         let row = within(STATEMENT_MAX, session.query_one(sql, &[&self.tables.schema])).await?;
@@ -50,15 +50,13 @@ impl Replica {
             return Ok(());
         }
         let place = if row.get(3) {
-            format!("DATABASE {}", quoted(database))
+            format!("DATABASE {database}")
         } else {
             format!("SCHEMA {}", self.tables.schema)
         };
-        let message =
-            format!("the role {role} may not make the replica's tables in the schema {}", self.spec.schema);
-        Err(Error::new(Kind::Unauthorized, message).remedy_is(format!(
-            "As an administrator of the database: GRANT CREATE ON {place} TO {};",
-            quoted(role)
-        )))
+        Err(rights::denied(
+            format!("the role {role} may not make the replica's tables in the schema {}", self.spec.schema),
+            format!("GRANT CREATE ON {place} TO {role};"),
+        ))
     }
 }

@@ -111,13 +111,18 @@ impl Replica {
         check_encoding(session).await?;
         let Tables { schema, versions, .. } = &self.tables;
         let transaction = within(STATEMENT_MAX, session.transaction()).await?;
-        let prepare = format!(
-            "SELECT pg_advisory_xact_lock(hashtextextended('trueup replica init', 0));
-             CREATE SCHEMA IF NOT EXISTS {schema};
-             CREATE TABLE IF NOT EXISTS {versions} (
+        let lock = "SELECT pg_advisory_xact_lock(hashtextextended('trueup replica init', 0))";
+        within(BULK_MAX, transaction.batch_execute(lock)).await?;
+        // Only if it is missing: to be told so takes the right to make schemas, which nobody needs who was given one.
+        let missing = "SELECT to_regnamespace($1) IS NULL";
+        if within(STATEMENT_MAX, transaction.query_one(missing, &[schema])).await?.get(0) {
+            within(STATEMENT_MAX, transaction.batch_execute(&format!("CREATE SCHEMA {schema}"))).await?;
+        }
+        let table = format!(
+            "CREATE TABLE IF NOT EXISTS {versions} (
                version int PRIMARY KEY, name text NOT NULL, installed_at timestamptz NOT NULL DEFAULT now())"
         );
-        within(BULK_MAX, transaction.batch_execute(&prepare)).await?;
+        within(STATEMENT_MAX, transaction.batch_execute(&table)).await?;
         let have = version(&transaction, versions).await?;
         check_known(have)?;
         let mut installed = Vec::new();
