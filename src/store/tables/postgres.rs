@@ -149,8 +149,8 @@ impl Database {
     }
 }
 
-/// Make, grow or merely compare the tables, and learn which columns are there. All tables at once: a database that is far
-/// away answers one question as slowly as a dozen.
+/// Make, grow or merely compare the tables, and learn which columns are there. They are looked at all at once: a database
+/// that is far away answers one question as slowly as a dozen.
 async fn prepare(session: &mut Session, tables: &mut [Table], access: Access) -> Result<Vec<Sql>> {
     let transaction = within(STATEMENT_MAX, session.transaction()).await?;
     let described = match access {
@@ -163,28 +163,22 @@ async fn prepare(session: &mut Session, tables: &mut [Table], access: Access) ->
             within(STATEMENT_MAX, transaction.query_one(known, &[])).await?.get(0)
         }
     };
-    let ready = tables.iter_mut().map(|table| ready(&transaction, table, described, access));
-    let all = futures::future::try_join_all(ready).await?;
+    let looks = tables.iter().map(|table| found(&transaction, table, described));
+    let found_now = futures::future::try_join_all(looks).await?;
+    let mut all = Vec::with_capacity(tables.len());
+    for (table, mut there) in tables.iter_mut().zip(found_now) {
+        let change = layout::compare(table, &there, native)?;
+        if access == Access::Write {
+            let stays = change == Change::Nothing;
+            lay_out(&transaction, table, &there, change).await?;
+            if !stays {
+                there = found(&transaction, table, described).await?;
+            }
+        }
+        all.push(Sql::new(table, &there));
+    }
     within(STATEMENT_MAX, transaction.commit()).await?;
     Ok(all)
-}
-
-async fn ready(
-    transaction: &Transaction<'_>,
-    table: &mut Table,
-    described: bool,
-    access: Access,
-) -> Result<Sql> {
-    let mut there = found(transaction, table, described).await?;
-    let change = layout::compare(table, &there, native)?;
-    if access == Access::Write {
-        let stays = change == Change::Nothing;
-        lay_out(transaction, table, &there, change).await?;
-        if !stays {
-            there = found(transaction, table, described).await?;
-        }
-    }
-    Ok(Sql::new(table, &there))
 }
 
 async fn lay_out(
