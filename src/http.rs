@@ -117,13 +117,7 @@ impl Ask {
 
 /// What a client is made of is ours, except for the authorities it is to trust: those are the machine's.
 fn unequipped(error: reqwest::Error) -> Error {
-    let mut message = "HTTPS cannot be set up here".to_owned();
-    let mut cause = std::error::Error::source(&error);
-    while let Some(inner) = cause {
-        message.push_str(&format!(": {inner}"));
-        cause = inner.source();
-    }
-    Error::new(Kind::Config, message).remedy_is(
+    Error::new(Kind::Config, format!("HTTPS cannot be set up here: {}", innermost(&error))).remedy_is(
         "Install the certificates of the public authorities (Debian: `ca-certificates`), or name a file of \
          certificates in SSL_CERT_FILE.",
     )

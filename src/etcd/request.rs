@@ -41,8 +41,15 @@ pub fn unmoved(key: impl Into<Bytes>, revision: i64) -> Compare {
 /// No key was ever written at this revision, so what it guards never happens; permissions are checked all the same.
 const NEVER: i64 = -1;
 
+/// A put and a delete that never happen: whoever is answered may write and delete there.
+pub fn touch(at: impl Into<Bytes> + Clone) -> TxnRequest {
+    let mut touch = never(at.clone(), put(at.clone(), ""));
+    touch.failure.push(never(at.clone(), delete(at)).into());
+    touch
+}
+
 /// A change that never happens, with something to look at instead.
-pub fn never(at: impl Into<Bytes> + Clone, change: impl Into<RequestOp>) -> TxnRequest {
+fn never(at: impl Into<Bytes> + Clone, change: impl Into<RequestOp>) -> TxnRequest {
     TxnRequest {
         compare: vec![unmoved(at.clone(), NEVER)],
         success: vec![change.into()],

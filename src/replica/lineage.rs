@@ -4,7 +4,7 @@
 use super::state::State;
 use super::{Replica, codec};
 use crate::error::{Error, Kind, Result};
-use crate::etcd::request::{delete, key, key_at, never, put};
+use crate::etcd::request::{key, key_at, touch};
 use crate::etcd::{KeyValue, RangeRequest, range_end, revision_of};
 use crate::postgres::{STATEMENT_MAX, Session, within};
 
@@ -81,12 +81,9 @@ impl Replica {
         let all =
             RangeRequest { range_end: range_end(prefix.as_bytes()), keys_only: true, ..key(prefix.clone()) };
         self.etcd.range(all).await.map_err(|error| self.denied(error, "reading the prefix"))?;
-        let marker = self.spec.marker.clone();
-        let marker = self.etcd.txn(never(marker.clone(), put(marker, ""))).await;
+        let marker = self.etcd.txn(touch(self.spec.marker.clone())).await;
         marker.map_err(|error| self.denied(error, "writing the marker"))?;
-        let mut inside = never(prefix.clone(), put(prefix.clone(), ""));
-        inside.failure.push(never(prefix.clone(), delete(prefix)).into());
-        self.etcd.txn(inside).await.map_err(|error| self.denied(error, "writing below the prefix"))?;
+        self.etcd.txn(touch(prefix)).await.map_err(|error| self.denied(error, "writing below the prefix"))?;
         Ok(())
     }
 

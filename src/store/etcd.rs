@@ -12,7 +12,7 @@ use super::{
     judge, untouched,
 };
 use crate::error::{Error, Kind, Result};
-use crate::etcd::request::{delete, holds, key, never, put, unmoved};
+use crate::etcd::request::{delete, holds, key, put, touch, unmoved};
 use crate::etcd::{
     Client, EtcdPlace, KeyValue, RangeRequest, RequestOp, ResponseOp, TxnRequest, TxnResponse, fault,
     range_end, revision_of,
@@ -301,10 +301,8 @@ impl Store for EtcdStore {
         let status = self.client.status().await?;
         self.list(Query { limit: 1, ..Query::keys("") }).await?;
         if access == Access::Write {
-            let key = self.full("trueup-check");
-            let mut touch = never(key.clone(), put(key.clone(), ""));
-            touch.failure.push(never(key.clone(), delete(key)).into());
-            self.client.txn(touch).await.map_err(|error| self.unwritable(error))?;
+            let touched = self.client.txn(touch(self.full("trueup-check"))).await;
+            touched.map_err(|error| self.unwritable(error))?;
         }
         Ok(vec![format!("etcd {}, {} bytes in use", status.version, status.db_size)])
     }
