@@ -153,6 +153,7 @@ struct Inner {
     context: Vec<String>,
     remedy: Option<String>,
     retry_after_ms: Option<u64>,
+    lasting: bool,
     status: Option<u16>,
     cause: Option<Cause>,
 }
@@ -165,6 +166,7 @@ impl Error {
             context: Vec::new(),
             remedy: None,
             retry_after_ms: None,
+            lasting: false,
             status: None,
             cause: None,
         }))
@@ -194,6 +196,17 @@ impl Error {
     pub fn retry_after_ms(mut self, wait_ms: u64) -> Self {
         self.0.retry_after_ms = Some(wait_ms);
         self
+    }
+
+    /// It will not pass by itself: trying again at once is time lost.
+    #[must_use]
+    pub fn lasting(mut self) -> Self {
+        self.0.lasting = true;
+        self
+    }
+
+    pub fn is_lasting(&self) -> bool {
+        self.0.lasting
     }
 
     /// The HTTP status the other side answered with: it was there, and it said no.

@@ -4,6 +4,7 @@
 //! Refuses endless redirects, redirects from https to http, and bodies beyond the caller's limit (reading stops at
 //! the first byte too many). No error shows a credential: addresses are shown without user names and passwords.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use crate::clock::SharedClock;
 use crate::error::{Error, Kind, Result};
 use crate::retry::{self, Patience, Verdict};
 use crate::secret::Secret;
+use crate::tls::{self, Authorities};
 
 /// Enough for a move to another host and to https; more is a loop.
 const REDIRECTS_MAX: usize = 5;
@@ -27,6 +29,7 @@ const BODY_BYTES_FIRST: usize = 16 << 10;
 /// A client with its clock and its count of requests. One per source or store.
 pub struct Http {
     client: reqwest::Client,
+    authorities: Arc<Authorities>,
     clock: SharedClock,
     requests: AtomicU64,
 }
@@ -115,14 +118,6 @@ impl Ask {
     }
 }
 
-/// What a client is made of is ours, except for the authorities it is to trust: those are the machine's.
-fn unequipped(error: reqwest::Error) -> Error {
-    Error::new(Kind::Config, format!("HTTPS cannot be set up here: {}", innermost(&error))).remedy_is(
-        "Install the certificates of the public authorities (Debian: `ca-certificates`), or name a file of \
-         certificates in SSL_CERT_FILE.",
-    )
-}
-
 fn sendable(name: &HeaderName, value: &str) -> Result<HeaderValue> {
     HeaderValue::from_str(value).map_err(|_| {
         Error::new(Kind::Config, format!("the value of the header {name} holds characters HTTP forbids"))
@@ -150,13 +145,14 @@ pub fn parse_url(text: &str) -> Result<Url> {
 
 impl Http {
     pub fn new(clock: SharedClock) -> Result<Self> {
-        crate::tls::choose();
+        let authorities = Authorities::of_this_machine();
         let client = reqwest::Client::builder()
             .user_agent(concat!("trueup/", env!("CARGO_PKG_VERSION")))
             .redirect(redirect::Policy::custom(follow))
+            .tls_backend_preconfigured(authorities.clone().client()?)
             .build()
-            .map_err(unequipped)?;
-        Ok(Http { client, clock, requests: AtomicU64::new(0) })
+            .map_err(|error| Error::bug("no HTTP client").caused_by(innermost(&error)))?;
+        Ok(Http { client, authorities, clock, requests: AtomicU64::new(0) })
     }
 
     /// Requests sent so far, retries included.
@@ -209,6 +205,9 @@ impl Http {
 
     /// An answer with status 2xx or 304, its body still to be read.
     async fn respond(&self, ask: &Ask) -> Result<reqwest::Response> {
+        if ask.url.scheme() == "https" {
+            self.authorities.are_there()?;
+        }
         self.requests.fetch_add(1, Ordering::Relaxed);
         let mut request = self
             .client
@@ -320,7 +319,7 @@ fn failure(error: reqwest::Error, timeout: Duration) -> Error {
     if error.is_redirect() || error.is_builder() {
         return Error::new(Kind::Invalid, innermost(&error));
     }
-    Error::new(Kind::Unavailable, innermost(&error))
+    tls::distrust(&error).unwrap_or_else(|| Error::new(Kind::Unavailable, innermost(&error)))
 }
 
 /// reqwest says "error sending request"; the reason is at the bottom.

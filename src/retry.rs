@@ -48,7 +48,7 @@ pub fn judge(patience: &Patience, attempt: u32, error: &Error, chance: f64) -> V
         | Kind::Full
         | Kind::Bug => return Verdict::GiveUp,
     }
-    if attempt >= patience.attempts_max {
+    if attempt >= patience.attempts_max || error.is_lasting() {
         return Verdict::GiveUp;
     }
     match error.asked_wait_ms() {

@@ -77,18 +77,6 @@ fn a_file_in_the_place_of_a_folder_is_told() {
     assert_eq!(home.run(&["sync"]).code, code, "a run would have ended so, too");
 }
 
-/// As in a container with nothing but the program in it.
-#[test]
-fn a_machine_that_knows_no_authorities_is_told_what_to_install() {
-    let home = Home::new(
-        "[pipelines.p]\nfrom = { rss = \"http://127.0.0.1:9/{board}\", boards = [1] }\ninto = \"memory:\"\n",
-    );
-    let mut command = home.command(&["check", "--json"]);
-    command.env("SSL_CERT_FILE", home.path("none")).env("SSL_CERT_DIR", home.path("none"));
-    let ran = Ran::of(command.output().unwrap()).ends(2);
-    ran.refuses("p", "HTTPS cannot be set up here", "ca-certificates");
-}
-
 #[tokio::test]
 async fn a_role_that_may_not_write_is_told_the_grant_it_lacks() {
     let admin = support::postgres().await.fresh_database();

@@ -5,6 +5,7 @@ mod check;
 mod codes;
 mod help;
 pub mod home;
+mod https;
 pub mod killed;
 mod reports;
 mod secrets;

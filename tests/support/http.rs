@@ -6,6 +6,11 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use super::certificates::Issued;
+
 #[derive(Debug, Clone)]
 pub struct Request {
     pub method: String,
@@ -84,7 +89,11 @@ struct Shared {
     log: Mutex<Vec<Request>>,
     /// Body bytes handed to the network.
     sent: AtomicU64,
+    /// Connections that were begun, whatever came of them.
+    connections: AtomicU64,
     ended: AtomicBool,
+    /// Speaks TLS with this, or not at all.
+    tls: Option<Arc<rustls::ServerConfig>>,
 }
 
 pub struct Server {
@@ -94,13 +103,31 @@ pub struct Server {
 
 impl Server {
     pub fn start(script: impl FnMut(&Request) -> Reply + Send + 'static) -> Self {
+        Self::start_as(None, script)
+    }
+
+    /// A server that shows a certificate.
+    pub fn start_tls(shows: &Issued, script: impl FnMut(&Request) -> Reply + Send + 'static) -> Self {
+        let chain = CertificateDer::pem_file_iter(&shows.certificate).unwrap().map(Result::unwrap).collect();
+        let key = PrivateKeyDer::from_pem_file(&shows.key).unwrap();
+        trueup::tls::choose();
+        let config = rustls::ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key);
+        Self::start_as(Some(Arc::new(config.unwrap())), script)
+    }
+
+    fn start_as(
+        tls: Option<Arc<rustls::ServerConfig>>,
+        script: impl FnMut(&Request) -> Reply + Send + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared {
             script: Mutex::new(Box::new(script)),
             log: Mutex::default(),
             sent: AtomicU64::new(0),
+            connections: AtomicU64::new(0),
             ended: AtomicBool::new(false),
+            tls,
         });
         let theirs = shared.clone();
         std::thread::spawn(move || {
@@ -108,9 +135,10 @@ impl Server {
                 if theirs.ended.load(Ordering::SeqCst) {
                     return;
                 }
+                theirs.connections.fetch_add(1, Ordering::SeqCst);
                 let shared = theirs.clone();
                 // A client that hangs up in the middle is part of many tests.
-                std::thread::spawn(move || drop(serve(stream, &shared)));
+                std::thread::spawn(move || drop(greet(stream, &shared)));
             }
         });
         Server { address, shared }
@@ -122,7 +150,12 @@ impl Server {
     }
 
     pub fn url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.address)
+        let scheme = if self.shared.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}{path}", self.address)
+    }
+
+    pub fn connections(&self) -> u64 {
+        self.shared.connections.load(Ordering::SeqCst)
     }
 
     pub fn requests(&self) -> Vec<Request> {
@@ -154,8 +187,17 @@ fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap()
 }
 
-fn serve(mut stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
-    let request = read_request(&mut BufReader::new(stream.try_clone()?))?;
+fn greet(mut stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
+    let Some(config) = &shared.tls else { return serve(&mut stream, shared) };
+    let session = rustls::ServerConnection::new(config.clone()).map_err(std::io::Error::other)?;
+    let mut stream = rustls::StreamOwned::new(session, stream);
+    serve(&mut stream, shared)?;
+    stream.conn.send_close_notify();
+    stream.flush()
+}
+
+fn serve(stream: &mut (impl Read + Write), shared: &Shared) -> std::io::Result<()> {
+    let request = read_request(&mut BufReader::new(&mut *stream))?;
     let reply = (locked(&shared.script))(&request);
     locked(&shared.log).push(request);
     let mut head = format!("HTTP/1.1 {} X\r\nConnection: close\r\n", reply.status);

@@ -6,6 +6,7 @@ use object_store::Error as Raw;
 use object_store::client::{HttpError, HttpErrorKind};
 
 use crate::error::{Error, Kind};
+use crate::tls;
 
 /// The object is not there; a missing bucket is something else.
 pub(super) fn is_missing(error: &Raw) -> bool {
@@ -18,6 +19,9 @@ pub(super) fn is_unmet(error: &Raw) -> bool {
 }
 
 pub(super) fn explain(error: &Raw) -> Error {
+    if let Some(distrust) = tls::distrust(error) {
+        return distrust;
+    }
     let text = text_of(error);
     let (kind, remedy) = match error {
         Raw::NotFound { .. } if !text.contains("NoSuchBucket") => (Kind::NotFound, Kind::NotFound.remedy()),
