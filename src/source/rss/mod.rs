@@ -10,6 +10,8 @@ pub mod feed;
 pub mod item;
 mod preview;
 
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -20,12 +22,14 @@ use url::Url;
 
 use self::item::{BadItem, Ids};
 use self::preview::Previews;
+use super::silence::Silence;
 use super::{Cursors, Event, Sink, Source, Versions};
 use crate::clock::SharedClock;
 use crate::config::RssSpec;
 use crate::error::{Context, Error, Kind, Result};
 use crate::http::{Answer, Ask, Http, shown};
 use crate::record::{Body, Entry, Fingerprint, Scope};
+use crate::retry::Patience;
 use crate::shape::article::Article;
 
 /// A thousand long articles; a feed beyond this is a mistake or an attack.
@@ -36,6 +40,8 @@ struct Feed {
     board: String,
     url: Url,
     ids: Ids,
+    /// Shared by all feeds of a host.
+    silence: Arc<Silence>,
 }
 
 pub struct Rss {
@@ -44,6 +50,7 @@ pub struct Rss {
     timeout: Duration,
     previews: Option<Previews>,
     http: Http,
+    clock: SharedClock,
 }
 
 /// What a scope's cursor holds: the marks of the last answer, and of which address.
@@ -65,22 +72,33 @@ enum Board {
 
 impl Rss {
     pub fn new(spec: &RssSpec, clock: SharedClock) -> Result<Self> {
-        let feeds: Vec<Feed> =
-            spec.feeds.iter().map(|feed| Feed::of(feed.board.as_deref(), &feed.url)).collect();
+        let mut hosts = HashMap::new();
+        let feeds: Vec<Feed> = spec
+            .feeds
+            .iter()
+            .map(|feed| {
+                let silence: &Arc<Silence> = hosts.entry(feed.url.origin()).or_default();
+                Feed::of(feed.board.as_deref(), &feed.url, silence.clone())
+            })
+            .collect();
         let name = match &feeds[..] {
             [] => return Err(Error::new(Kind::Config, "no feed is named")),
             [only] => shown(&only.url),
             [first, rest @ ..] => format!("{} and {} more", shown(&first.url), rest.len()),
         };
-        let previews =
-            spec.preview.as_ref().map(|preview| Previews::new(preview, spec.timeout)).transpose()?;
-        Ok(Rss { name, feeds, timeout: spec.timeout, previews, http: Http::new(clock)? })
+        let previews = spec
+            .preview
+            .as_ref()
+            .map(|preview| Previews::new(preview, spec.timeout, clock.clone()))
+            .transpose()?;
+        Ok(Rss { name, feeds, timeout: spec.timeout, previews, http: Http::new(clock.clone())?, clock })
     }
 
     async fn board(&self, feed: &Feed, cursor: Option<&str>) -> Result<Board> {
         let marks = cursor.and_then(|cursor| serde_json::from_str::<Marks>(cursor).ok());
         let marks = marks.filter(|marks| marks.url == feed.mark());
-        let mut ask = Ask::get(feed.url.clone(), self.timeout, FEED_BYTES_MAX);
+        let patience = feed.silence.patience(Patience::REQUEST, self.clock.now())?;
+        let mut ask = Ask::get(feed.url.clone(), self.timeout, FEED_BYTES_MAX).patience(patience);
         if let Some(marks) = &marks {
             if let Some(etag) = &marks.etag {
                 ask = ask.header(IF_NONE_MATCH, etag)?;
@@ -89,7 +107,9 @@ impl Rss {
                 ask = ask.header(IF_MODIFIED_SINCE, modified)?;
             }
         }
-        let answer = self.http.send(&ask).await?;
+        let answer = self.http.send(&ask).await;
+        feed.silence.heard(&answer, self.clock.now());
+        let answer = answer?;
         if answer.status == StatusCode::NOT_MODIFIED {
             return match marks {
                 Some(_) => Ok(Board::Unchanged),
@@ -119,12 +139,12 @@ impl Rss {
 }
 
 impl Feed {
-    fn of(board: Option<&str>, url: &Url) -> Self {
+    fn of(board: Option<&str>, url: &Url, silence: Arc<Silence>) -> Self {
         let (board, ids) = match board {
             Some(board) => (board.to_owned(), Ids::Board),
             None => (item::key_part(&shown(url)).unwrap_or_else(|| "feed".to_owned()), Ids::Feed),
         };
-        Feed { board, url: url.clone(), ids }
+        Feed { board, url: url.clone(), ids, silence }
     }
 
     fn mark(&self) -> String {
@@ -147,6 +167,8 @@ impl Source for Rss {
     }
 
     async fn list(&self, cursors: &Cursors, out: &mut Sink) -> Result<()> {
+        self.feeds.iter().for_each(|feed| feed.silence.forget());
+        self.previews.iter().for_each(Previews::begin);
         for feed in &self.feeds {
             let scope: Scope = feed.board.as_str().into();
             match self.board(feed, cursors.get(&feed.board).map(String::as_str)).await {

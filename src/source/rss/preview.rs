@@ -6,7 +6,9 @@ use std::time::Duration;
 use serde::Deserialize;
 use url::Url;
 
+use super::super::silence::Silence;
 use super::item::PREVIEW_ID;
+use crate::clock::SharedClock;
 use crate::config::PreviewSpec;
 use crate::error::Result;
 use crate::http::{Ask, Http};
@@ -23,6 +25,9 @@ pub struct Previews {
     base: Url,
     token: Option<Secret>,
     timeout: Duration,
+    clock: SharedClock,
+    /// A service that hangs would otherwise be waited for with every attachment of every article.
+    silence: Silence,
 }
 
 #[derive(Deserialize)]
@@ -33,9 +38,14 @@ struct Reply {
 }
 
 impl Previews {
-    pub fn new(spec: &PreviewSpec, timeout: Duration) -> Result<Self> {
+    pub fn new(spec: &PreviewSpec, timeout: Duration, clock: SharedClock) -> Result<Self> {
         let token = spec.token.as_ref().map(crate::secret::SecretRef::require).transpose()?;
-        Ok(Previews { base: spec.base.clone(), token, timeout })
+        Ok(Previews { base: spec.base.clone(), token, timeout, clock, silence: Silence::default() })
+    }
+
+    /// A new pass begins: whatever became of the one before, it asks again.
+    pub fn begin(&self) {
+        self.silence.forget();
     }
 
     /// One answer per attachment that can be previewed, in order.
@@ -51,11 +61,14 @@ impl Previews {
     async fn one(&self, http: &Http, id: &str) -> Result<Option<String>> {
         let mut url = self.base.clone();
         url.query_pairs_mut().append_pair(PREVIEW_ID, id);
-        let mut ask = Ask::get(url, self.timeout, PREVIEW_BYTES_MAX).patience(PATIENCE);
+        let Ok(patience) = self.silence.patience(PATIENCE, self.clock.now()) else { return Ok(None) };
+        let mut ask = Ask::get(url, self.timeout, PREVIEW_BYTES_MAX).patience(patience);
         if let Some(token) = &self.token {
             ask = ask.bearer(token)?;
         }
-        let Ok(answer) = http.send(&ask).await else { return Ok(None) };
+        let answer = http.send(&ask).await;
+        self.silence.heard(&answer, self.clock.now());
+        let Ok(answer) = answer else { return Ok(None) };
         let reply = serde_json::from_slice::<Reply>(&answer.body).ok();
         Ok(reply.filter(|reply| reply.success).map(|reply| reply.content))
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::desk::{Desk, counts, feed, item};
+use super::desk::{Desk, SAMPLE, counts, feed, item};
 use crate::support::http::{Reply, Request, Server};
 use crate::support::{trueup, until};
 
@@ -164,6 +164,20 @@ async fn six_boards_of_five_articles_take_no_time_beside_the_network() {
     let desk = Desk::new(SIX, five);
     assert_eq!(desk.sync().await.counts.added, 30);
     assert_eq!(desk.clock.slept_ms(), Duration::ZERO.as_millis() as u64);
+}
+
+/// A host that is down is not waited for with each of its boards; a board of another host is asked as ever.
+#[tokio::test]
+async fn a_host_that_stops_answering_is_not_waited_for_with_every_board() {
+    let mut desk = Desk::new("", |_| Reply::status(503));
+    let other = Server::start(|_| Reply::ok(SAMPLE));
+    let down: Vec<String> =
+        (0..40).map(|board| format!("\"{}\"", desk.server.url(&format!("/{board}")))).collect();
+    let from = format!("rss = [{}, \"{}\"], timeout = \"60s\"", down.join(", "), other.url("/rss"));
+    desk.whole_from = Some(from);
+    let report = desk.sync().await;
+    assert_eq!((report.counts.unproven, report.counts.added), (40, 3), "{report:?}");
+    assert_eq!(desk.server.requests().len(), 20 * 4 + 20);
 }
 
 /// What the hook was told so far, oldest first.

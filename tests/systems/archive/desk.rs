@@ -28,6 +28,8 @@ pub struct Desk {
     pub timeout: &'static str,
     /// More of `from`, such as `, preview = { … }`.
     pub from: String,
+    /// All of it, where there is more than one address.
+    pub whole_from: Option<String>,
     /// The settings of the article shape.
     pub shape: &'static str,
 }
@@ -41,6 +43,7 @@ impl Desk {
             boards,
             timeout: "60s",
             from: String::new(),
+            whole_from: None,
             shape: "",
         }
     }
@@ -53,11 +56,16 @@ impl Desk {
 
     pub fn config(&self) -> String {
         let (folder, url) = (self.folder.path().display(), self.server.url("/rss.do?bbsNo={board}"));
+        let boards = || {
+            let (boards, timeout, more) = (self.boards, self.timeout, &self.from);
+            format!("rss = \"{url}\", boards = \"{boards}\", timeout = \"{timeout}\"{more}")
+        };
         format!(
             "[state]\nstore = \"sqlite:{folder}/state.db\"\n\
-             [pipelines.boards]\nfrom = {{ rss = \"{url}\", boards = \"{}\", timeout = \"{}\"{} }}\n\
+             [pipelines.boards]\nfrom = {{ {} }}\n\
              as = {{ article = {{ {} }} }}\ninto = \"sqlite:{folder}/objects.db\"\n",
-            self.boards, self.timeout, self.from, self.shape
+            self.whole_from.clone().unwrap_or_else(boards),
+            self.shape
         )
     }
 

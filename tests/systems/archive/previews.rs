@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::desk::{Desk, SAMPLE, counts};
+use super::desk::{Desk, SAMPLE, counts, feed, item};
 use crate::support::http::{Reply, Request};
 
 const KEY: &str = "rss/25/2025_10_15_77560.md";
@@ -90,6 +90,40 @@ async fn a_preview_that_is_no_success_is_none() {
     let report = desk.sync().await;
     assert_eq!(report.counts.added, 3);
     assert!(desk.files().await.values().all(|file| !file.contains("미리보기")));
+}
+
+/// Thirty articles, and a service that is out of order: it is not waited for with each of them.
+#[tokio::test]
+async fn a_service_that_stops_answering_is_not_waited_for_with_every_attachment() {
+    let (desk, _) = desk();
+    let entry = |id: usize| {
+        let item = item(&id.to_string(), "Wed, 15 Oct 2025 10:00:00 +0900", "text");
+        let file = format!(
+            "<filename1>{id}.pdf</filename1><url1>https://b.example/f?atchmnflNo={id}</url1>\
+                            <preview1>https://b.example/p?atchmnflNo={id}</preview1></item>"
+        );
+        item.replace("</item>", &file)
+    };
+    let board = feed(&(1..=30).map(entry).collect::<String>());
+    let broken = board.clone();
+    desk.server.answer(move |request| {
+        if request.path.contains("/preview") { Reply::status(503) } else { Reply::ok(broken.clone()) }
+    });
+    assert_eq!(counts(&desk.sync().await), (30, 0, 0, 0, 0, 0));
+    // Twenty have two attempts each, and those that are asked for meanwhile; the rest has one.
+    let asked = desk.server.count("/preview");
+    assert!((30 + 20..30 + 30).contains(&asked), "{asked} requests");
+    // Nothing of that is left in the next run.
+    desk.server.answer(move |request| {
+        let preview = request.path.contains("/preview");
+        Reply::ok(if preview {
+            "{\"success\": true, \"content\": \"text\"}".to_owned()
+        } else {
+            board.clone()
+        })
+    });
+    desk.a_day_later();
+    assert_eq!(counts(&desk.sync().await), (0, 30, 0, 0, 0, 0));
 }
 
 fn desk_turn() -> usize {
