@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::home::{Home, Ran};
 use crate::support::certificates::{Authority, Issued};
+use crate::support::git_http;
 use crate::support::http::{Reply, Server};
 use crate::support::leash::{Leash, free_ports, program};
 
@@ -26,7 +27,10 @@ fn api(shows: &Issued) -> Server {
 /// On a machine that trusts this authority, and no other.
 fn trusting(home: &Home, authority: &Path, args: &[&str]) -> Ran {
     let mut command = home.command(args);
-    command.env("SSL_CERT_FILE", authority).env("SSL_CERT_DIR", home.path("none"));
+    command
+        .env("SSL_CERT_FILE", authority)
+        .env("SSL_CERT_DIR", home.path("none"))
+        .env_remove("GIT_SSL_CAINFO");
     Ran::of(command.output().unwrap())
 }
 
@@ -72,6 +76,22 @@ fn a_bucket_behind_a_certificate_that_is_not_trusted_is_told_in_the_same_words()
         .ends(5)
         .says(&["is of no authority this machine trusts", "SSL_CERT_FILE"]);
     assert_eq!(server.requests().len(), 0);
+}
+
+/// The program git has its own TLS, and is told whom to trust by the same setting.
+#[test]
+fn a_repository_is_trusted_by_the_same_authority() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let server = git_http::serve_tls(Path::new("/nonexistent"), &authority.issue("here", HERE));
+    let home = Home::new(&format!(
+        "[pipelines.notes]\nfrom = {{ git = \"{}\", branch = \"main\" }}\ninto = \"memory:\"\n",
+        server.url("/notes.git")
+    ));
+    trusting(&home, &authority.file(), &["sync"]).ends(1).says(&["not found"]);
+    assert!(!server.requests().is_empty());
+    server.forget();
+    trusting(&home, &other.file(), &["sync"]).ends(5).says(&["certificate", "SSL_CERT_FILE"]);
+    assert!(server.requests().is_empty());
 }
 
 /// As in a container with nothing but the program in it.

@@ -4,12 +4,19 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use super::certificates::Issued;
 use super::http::{Reply, Request, Server};
 
 /// Serve every repository below a folder.
 pub fn serve(root: &Path) -> Server {
     let root = root.to_owned();
     Server::start(move |request| backend(&root, request))
+}
+
+/// The same, by a server that shows a certificate.
+pub fn serve_tls(root: &Path, shows: &Issued) -> Server {
+    let root = root.to_owned();
+    Server::start_tls(shows, move |request| backend(&root, request))
 }
 
 fn backend(root: &Path, request: &Request) -> Reply {

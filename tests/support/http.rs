@@ -236,7 +236,9 @@ fn serve(stream: &mut (impl Read + Write), shared: &Shared) -> std::io::Result<(
 
 fn read_request(from: &mut impl BufRead) -> std::io::Result<Request> {
     let mut line = String::new();
-    from.read_line(&mut line)?;
+    if from.read_line(&mut line)? == 0 {
+        return Err(std::io::ErrorKind::UnexpectedEof.into());
+    }
     let mut words = line.split(' ').map(str::to_owned);
     let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let mut headers = BTreeMap::new();

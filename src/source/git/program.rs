@@ -10,6 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::error::{Error, Kind, Result, from_io};
 use crate::secret::Secret;
+use crate::tls::UNTRUSTED;
 
 /// A first fetch of a large repository over a slow line fits; a hung one is noticed the same hour.
 const FETCH_MAX: Duration = Duration::from_secs(30 * 60);
@@ -72,6 +73,12 @@ impl Program {
         command.env("GIT_TERMINAL_PROMPT", "0").env("GIT_OPTIONAL_LOCKS", "0").env("LC_ALL", "C");
         if std::env::var_os("GIT_SSH_COMMAND").is_none() {
             command.env("GIT_SSH_COMMAND", "ssh -o BatchMode=yes -o ConnectTimeout=10");
+        }
+        // Whom everything else here trusts, git trusts as well.
+        if let (Some(authorities), None) =
+            (std::env::var_os("SSL_CERT_FILE"), std::env::var_os("GIT_SSL_CAINFO"))
+        {
+            command.env("GIT_SSL_CAINFO", authorities);
         }
         match &self.place {
             Place::Bare(path) => command.arg("--git-dir").arg(path),
@@ -232,9 +239,12 @@ const MEANINGS: [(Kind, &[&str]); 4] = [
             "early eof",
             "could not read from remote",
             "rpc failed",
+            "unexpected disconnect",
             "network is unreachable",
             "error: 429",
             "error: 5",
+            // Whatever else the transport says: it is not the cache that is damaged.
+            "unable to access 'http",
         ],
     ),
 ];
@@ -253,7 +263,14 @@ fn judge(said: &[u8]) -> Error {
         return error
             .remedy_is("Run trueup as the owner of the repository, or name it in git's safe.directory.");
     }
-    error
+    match kind {
+        Kind::Unavailable if low.contains("certificate") => error.remedy_is(UNTRUSTED).lasting(),
+        // A damaged cache is made anew before anybody reads this.
+        Kind::Corrupt => error.remedy_is(
+            "Try `git fetch` with the same address by hand; if it works, move the cache of the repository away.",
+        ),
+        _ => error,
+    }
 }
 
 #[cfg(test)]
@@ -275,6 +292,12 @@ mod tests {
             ("fatal: could not read Username for 'https://h': terminal prompts disabled", Kind::Unauthorized),
             ("fatal: unable to access 'http://h/': Could not resolve host: h", Kind::Unavailable),
             ("fatal: unable to access: Failed to connect to 127.0.0.1 port 1", Kind::Unavailable),
+            (
+                "fatal: unable to access 'https://h/': server certificate verification failed.",
+                Kind::Unavailable,
+            ),
+            ("fatal: unable to access 'https://h/': gnutls_handshake() failed: Error", Kind::Unavailable),
+            ("fatal: unable to access '/r/config': Permission denied", Kind::Unauthorized),
             ("fatal: detected dubious ownership in repository at '/r'", Kind::Unauthorized),
             ("fatal: Unable to create '/c/shallow.lock': File exists.", Kind::Corrupt),
             ("", Kind::Corrupt),
