@@ -24,6 +24,12 @@ pub fn of(pipeline: &Pipeline, base: &Path) -> String {
     Fingerprint::of(render(pipeline, base).to_string().as_bytes()).to_string()
 }
 
+/// The digest of what is read and how it is understood: what was found under one is no answer under another.
+pub fn of_reading(pipeline: &Pipeline, base: &Path) -> String {
+    let reading = json!([RENDERING, source(&pipeline.from, base), shape(&pipeline.shape)]);
+    Fingerprint::of(reading.to_string().as_bytes()).to_string()
+}
+
 fn render(pipeline: &Pipeline, base: &Path) -> Value {
     json!({
         "rendering": RENDERING,

@@ -44,7 +44,7 @@ pub use rest::{
     ResourceSpec, RestSpec, Size, TableSpec,
 };
 pub use rss::{FEED_TIMEOUT, FeedSpec, PreviewSpec, RssSpec};
-pub use source::glob_set;
+pub use source::{glob_set, rooted};
 pub use store::store_spec;
 
 use document::{Node, Value};
@@ -185,6 +185,7 @@ fn read(problems: &Problems<'_>, file: &Path, env: &dyn Fn(&str) -> Option<Strin
     let pipelines = written.into_iter().map(|written| {
         let mut pipeline = written.pipeline;
         pipeline.digest = digest::of(&pipeline, &base);
+        pipeline.reading = digest::of_reading(&pipeline, &base);
         (pipeline.name.clone(), pipeline)
     });
     let (pipelines, workspaces) = (pipelines.collect(), workspace::named(workspaces));

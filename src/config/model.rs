@@ -168,6 +168,8 @@ pub struct Pipeline {
     pub journal: Journal,
     /// Hash of the pipeline's own settings and those of its store, secrets left out: a sealed plan names it.
     pub digest: String,
+    /// The same of what is read and how it is understood, and nothing else.
+    pub reading: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

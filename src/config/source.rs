@@ -102,11 +102,21 @@ fn store_source(reader: &Reader<'_>, around: &Around<'_>) -> Option<From> {
     Some(From::Store { store, prefix })
 }
 
+/// A pattern as it matches from the root: one without a slash matches at any depth, a leading slash ties it to the root, a
+/// trailing one means everything below.
+pub fn rooted(pattern: &str) -> String {
+    let body = pattern.trim_start_matches('/');
+    let name = body.trim_end_matches('/');
+    let below = if body.ends_with('/') { "/**" } else { "" };
+    let anchored = pattern.starts_with('/') || name.contains('/') || name == "**";
+    format!("{}{name}{below}", if anchored { "" } else { "**/" })
+}
+
 /// Patterns as every part of trueup reads them: `*` stays within a folder, `**` crosses folders.
 pub fn glob_set<P: AsRef<str>>(patterns: &[P]) -> Result<GlobSet, globset::Error> {
     let mut set = GlobSetBuilder::new();
     for pattern in patterns {
-        set.add(GlobBuilder::new(pattern.as_ref()).literal_separator(true).build()?);
+        set.add(GlobBuilder::new(&rooted(pattern.as_ref())).literal_separator(true).build()?);
     }
     set.build()
 }

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use futures::stream::{self, StreamExt};
 
 use super::failing::Failing;
-use super::guard::{self, Holds, Population};
+use super::guard::{self, Holds, Population, Waitings};
 use super::past::Past;
 use super::plan::{Action, PlanId, Seen, Step, Why};
 use super::read::Reading;
@@ -82,6 +82,7 @@ pub async fn decide(
         weighed: Steps::default(),
         gone: HashSet::new(),
         population,
+        waiting: Waitings::default(),
     };
     decider.run(reading).await
 }
@@ -97,6 +98,8 @@ struct Decider<'a> {
     /// Identities the source itself says were removed.
     gone: HashSet<String>,
     population: Population,
+    /// What was held before, and is still wanted.
+    waiting: Waitings,
 }
 
 impl Decider<'_> {
@@ -111,7 +114,7 @@ impl Decider<'_> {
         }
         self.weigh_unseen(&mut reading.unseen, &reading.scopes)?;
         self.keep_what_was_not_read(&reading)?;
-        let holds = guard::judge(&self.line.guard, self.population);
+        let holds = guard::judge(&self.line.guard, self.population, self.waiting);
         self.divide(&holds)?;
         self.expire().await?;
         self.let_older_go().await?;
@@ -165,7 +168,13 @@ impl Decider<'_> {
             let absence =
                 if orphans.contains(&step.identity) { Absence::Proven } else { scopes.absence(&step.scope) };
             match absence {
-                Absence::Proven => self.absent(step)?,
+                Absence::Proven => {
+                    // Whatever else is held stays so, and this is decided now.
+                    if self.ask.only.is_some() {
+                        self.gone.insert(step.identity.clone());
+                    }
+                    self.absent(step)?;
+                }
                 Absence::StillThere => self.still_there(&step),
                 Absence::Unknown => {}
             }
@@ -192,8 +201,8 @@ impl Decider<'_> {
 
     /// Not read because its scope did not change: it counts as before.
     fn still_there(&mut self, step: &Step) {
-        if self.past.held_updates.contains(&step.identity) {
-            return; // counted with what stays held
+        if self.past.keeps_absent(&step.identity) {
+            return; // counted with what stays held, or not at the source
         }
         let parked = self.past.parked_identities.contains(&step.identity);
         let missing = match step.base() {
@@ -216,15 +225,17 @@ impl Decider<'_> {
     /// What was held or parked in a scope that was not read again stays so, and is said again.
     fn keep_what_was_not_read(&mut self, reading: &Reading) -> Result<()> {
         let scopes = &reading.scopes;
-        if self.ask.only.is_some() {
-            return Ok(());
-        }
+        // A look at one key decides about no other.
+        let one = self.ask.only.is_some();
         for held in &self.past.held {
             let decided = reading.met.contains(&held.identity) || self.gone.contains(&held.identity);
-            if !scopes.was_read(&held.scope) && !decided {
+            if (one || !scopes.was_read(&held.scope)) && !decided {
                 count_held(self.report, held, true);
                 self.plan.held.push(held)?;
             }
+        }
+        if one {
+            return Ok(());
         }
         for (entry, parked) in &self.past.parked {
             if !scopes.was_read(&parked.scope) {
@@ -264,6 +275,16 @@ impl Decider<'_> {
                 return Ok(());
             }
             _ => {}
+        }
+        if let Some(rule) = self.past.rule_of(&step).filter(|rule| guard::is_by_guard(rule) && !approved) {
+            if self.ask.only.is_some() {
+                return self.hold(&step, rule, false);
+            }
+            match change {
+                Change::Add => {}
+                Change::Update => self.waiting.updates.add(rule),
+                Change::Delete => self.waiting.deletes.add(rule),
+            }
         }
         match change {
             Change::Add => {}

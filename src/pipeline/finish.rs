@@ -3,10 +3,12 @@
 use std::collections::HashSet;
 
 use super::apply::Applied;
-use super::decide::{Plan, plan_id};
+use super::cursors;
+use super::decide::{Plan, count_held, plan_id};
 use super::failing;
 use super::parked::Parked;
 use super::past::Past;
+use super::plan::PlanId;
 use super::scopes::Scopes;
 use super::{Ask, Pipeline};
 use crate::clock::rfc3339_ms;
@@ -41,41 +43,14 @@ pub async fn finish(
         // Only a pass that came to its end may forget, or go on from here; cursors go last.
         if report.cause.is_none() && !ask.stop.is_set() {
             items.extend(no_longer_parked(line, past, &plan, &applied));
-            items.extend(moved_cursors(line, &plan.scopes, &applied.failed_scopes, report)?);
-            items.extend(cursors_of_nothing(line, &plan.scopes, report).await?);
+            let failed = &applied.failed_scopes;
+            items.extend(cursors::settled(line, &plan.scopes, failed, report).await?);
         }
-        hold(line, &id, &mut plan, report).await?;
     }
+    let held = plan.held.read::<HeldItem>()?.collect::<Result<Vec<_>>>()?;
+    still_held_by_undo(line, held.is_empty(), report).await?;
+    hold(line, held, report).await?;
     line.state.commit_in_parts(items).await
-}
-
-fn moved_cursors(
-    line: &Pipeline,
-    scopes: &Scopes,
-    failed: &[String],
-    report: &mut Report,
-) -> Result<Vec<Item>> {
-    let moved: Vec<(&str, &str)> = scopes.cursors(failed).collect();
-    // Of many scopes none stands for the run.
-    let whole = moved.iter().find(|(scope, _)| scope.is_empty() || moved.len() == 1);
-    if let Some((_, cursor)) = whole {
-        report.cursor = Some((*cursor).to_owned());
-    }
-    moved
-        .iter()
-        .map(|(scope, cursor)| item(format!("{}{scope}", keys::cursors(&line.name)), cursor))
-        .collect()
-}
-
-/// Scopes go with the entry they hang from; where they were left off is of no use to anybody.
-async fn cursors_of_nothing(line: &Pipeline, scopes: &Scopes, report: &Report) -> Result<Vec<Item>> {
-    let somebody_left = report.counts.deleted + report.counts.missing > 0;
-    if !line.source.has_owners() || !somebody_left || scopes.broken().next().is_some() {
-        return Ok(Vec::new());
-    }
-    let cursors = line.cursors().await?;
-    let over = cursors.keys().filter(|scope| !scopes.ended(scope));
-    Ok(over.map(|scope| Item::delete(format!("{}{scope}", keys::cursors(&line.name)))).collect())
 }
 
 /// Parked entries that a read scope no longer shows as such.
@@ -101,19 +76,43 @@ fn shadowed(line: &Pipeline, plan: &Plan) -> Result<Vec<Item>> {
     Ok(items)
 }
 
-async fn hold(line: &Pipeline, id: &str, plan: &mut Plan, report: &Report) -> Result<()> {
-    if plan.held.is_empty() {
+/// Write down what is held now, under the id that names it.
+pub async fn hold(line: &Pipeline, held: Vec<HeldItem>, report: &mut Report) -> Result<()> {
+    if held.is_empty() {
         return line.state.nothing_held(&line.name, SYNC).await;
     }
+    let mut id = PlanId::of(&line.name);
+    for held in &held {
+        id.add(&held.identity, held.change, held.stamp, None);
+    }
+    report.plan = Some(id.finish());
     let header = Header {
-        plan: id.to_owned(),
+        plan: id.finish(),
         pipeline: line.name.clone(),
         since: rfc3339_ms(line.clock.now()),
         run: report.id.clone(),
         undo: None,
     };
-    let items = plan.held.read::<HeldItem>()?.collect::<Result<Vec<_>>>()?;
-    line.state.hold(&header, &items).await
+    for held in held.iter().filter(|held| held.foreign) {
+        report.warn(format!(
+            "{0} holds something trueup did not write: `trueup adopt {0}` takes it over, `approve` and `reject` leave it",
+            held.key
+        ));
+    }
+    line.state.hold(&header, &held).await
+}
+
+/// What an undo could not do waits for a person as well: it is said by every run until it is decided.
+async fn still_held_by_undo(line: &Pipeline, alone: bool, report: &mut Report) -> Result<()> {
+    for header in line.state.held_of(&line.name).await?.into_iter().filter(|header| header.undo.is_some()) {
+        for held in line.state.held_items(&header).await? {
+            count_held(report, &held, true);
+        }
+        if alone {
+            report.plan = Some(header.plan);
+        }
+    }
+    Ok(())
 }
 
 /// Scopes that could not be read are counted and named on every run.

@@ -1,8 +1,9 @@
 //! What a person decides about held changes: approve them, or reject them until the source changes.
 
-use super::{Ask, Pipeline};
+use super::decide::count_held;
+use super::{Ask, Pipeline, finish};
 use crate::error::{Error, Kind, Result};
-use crate::state::held::{Decision, Header, HeldItem, Verdict};
+use crate::state::held::{Decision, Header, Verdict};
 use crate::state::journal::Change;
 use crate::state::{Report, item, keys};
 
@@ -16,7 +17,7 @@ impl Pipeline {
     }
 
     /// Drop what is held; it stays dropped until the source's version changes. Foreign keys cannot be rejected away:
-    /// they are somebody else's, and stay reported.
+    /// they are somebody else's, and stay held.
     pub async fn reject(&self, header: &Header, ask: &Ask) -> Result<Report> {
         let lock = self.locks.acquire(&self.name).await?;
         let line = self.under(&lock);
@@ -24,7 +25,7 @@ impl Pipeline {
             super::recover::recover(&line).await?;
             let mut report = line.begin(ask.trigger).await?;
             report.plan = Some(header.plan.clone());
-            if let Err(error) = line.note_rejections(header, &report.id).await {
+            if let Err(error) = line.note_rejections(header, &mut report).await {
                 report.fail(&error);
             }
             line.close(&mut report, None, None).await;
@@ -35,19 +36,23 @@ impl Pipeline {
         outcome
     }
 
-    async fn note_rejections(&self, header: &Header, run: &str) -> Result<()> {
-        let held = self.state.held_items(header).await?;
-        if header.undo.is_none() {
-            // A stranger's key may become free: the record it stood in the way of must not have been dropped by then.
-            let ours = held.iter().filter(|held| !(held.foreign && held.change == Change::Add));
-            let decisions = ours.map(|held: &HeldItem| {
-                let decision =
-                    Decision { verdict: Verdict::Rejected, stamp: held.stamp, run: run.to_owned() };
-                item(keys::decision(&self.name, &held.identity), &decision)
-            });
-            self.state.commit_in_parts(decisions.collect::<Result<_>>()?).await?;
+    async fn note_rejections(&self, header: &Header, report: &mut Report) -> Result<()> {
+        if header.undo.is_some() {
+            return self.state.nothing_held(&self.name, header.slot()).await;
         }
-        self.state.nothing_held(&self.name, header.slot()).await
+        // A stranger's key may become free: the record it stood in the way of must not have been dropped by then.
+        let held = self.state.held_items(header).await?;
+        let (kept, dropped): (Vec<_>, Vec<_>) =
+            held.into_iter().partition(|held| held.foreign && held.change == Change::Add);
+        let decisions = dropped.iter().map(|held| {
+            let decision = Decision { verdict: Verdict::Rejected, stamp: held.stamp, run: report.id.clone() };
+            item(keys::decision(&self.name, &held.identity), &decision)
+        });
+        self.state.commit_in_parts(decisions.collect::<Result<_>>()?).await?;
+        for held in &kept {
+            count_held(report, held, true);
+        }
+        finish::hold(self, kept, report).await
     }
 }
 

@@ -21,6 +21,7 @@ mod ahead;
 mod apply;
 pub mod audit;
 pub mod cores;
+mod cursors;
 mod decide;
 mod detect;
 mod diff;
@@ -71,6 +72,8 @@ pub struct Pipeline {
     pub name: String,
     /// The digest of its settings.
     pub settings: String,
+    /// The digest of those that say what is read, and what it means.
+    pub reading: String,
     pub source: Arc<dyn Source>,
     pub shape: Arc<dyn Shape>,
     pub store: SharedStore,
@@ -256,7 +259,7 @@ impl Pipeline {
         report: &mut Report,
     ) -> Result<Turn> {
         let past = past::past(self, ask, informed).await?;
-        let cursors = if informed.afresh { Cursors::new() } else { self.cursors().await? };
+        let cursors = if informed.afresh { Cursors::new() } else { cursors::load(self).await? };
         let run = report.id.clone();
         let preparer = prepare::Preparer::of(self, &run, &past);
         let mut applier = apply::Applier::new(self, ask, &preparer, report);
@@ -407,12 +410,6 @@ impl Pipeline {
         let now = self.clock.now();
         self.state.forget_runs(&self.name, self.keep_runs, now).await?;
         self.state.forget_journal(&self.name, self.journal.keep, self.journal.max_bytes, now).await
-    }
-
-    async fn cursors(&self) -> Result<Cursors> {
-        let prefix = keys::cursors(&self.name);
-        let all = self.state.read_all::<String>(&prefix).await?;
-        Ok(all.into_iter().map(|(key, cursor)| (keys::below(&prefix, &key).to_owned(), cursor)).collect())
     }
 
     /// The report of a run by id, or an error that says where to look.

@@ -84,6 +84,7 @@ impl Pipeline {
         Ok(Pipeline {
             name: spec.name.clone(),
             settings: spec.digest.clone(),
+            reading: spec.reading.clone(),
             source,
             shape: shape(&spec.shape, &spec.from),
             store,
@@ -152,7 +153,8 @@ async fn source(spec: &config::Pipeline, memory: &Memory, access: Access) -> Res
         From::Github(hub) => Arc::new(GitHub::new(github_repository(hub)?, globs(&hub.files)?, clock)?),
         From::Rest(rest) => Arc::new(Rest::new(rest, spec.concurrency, clock)?),
         From::Files { folder, include, exclude } => {
-            Arc::new(Files::new(folder.clone(), include, exclude, clock)?)
+            let own = memory.copies.parent().unwrap_or(&memory.copies);
+            Arc::new(Files::new(folder.clone(), include, exclude, clock)?.without(own))
         }
         From::Rss(spec) => Arc::new(Rss::new(spec, clock)?),
         From::Store { store, prefix } => {

@@ -9,7 +9,6 @@ use super::stock::Informed;
 use super::{Ask, Pipeline};
 use crate::error::Result;
 use crate::state::held::{Decision, HeldItem, Verdict};
-use crate::state::journal::Change;
 use crate::state::keys;
 
 /// What people said earlier, and what the last pass held.
@@ -20,8 +19,8 @@ pub struct Past {
     pub approved: HashMap<String, HeldItem>,
     /// Held by the last pass; what was not read again stays held.
     pub held: Vec<HeldItem>,
-    held_identities: HashSet<String>,
-    pub held_updates: HashSet<String>,
+    /// Where each identity stands in it.
+    held_at: HashMap<String, usize>,
     /// Items present but unusable, by entry id.
     pub parked: HashMap<String, Parked>,
     pub parked_identities: HashSet<String>,
@@ -46,7 +45,21 @@ impl Past {
     }
 
     pub fn holds(&self, identity: &str) -> bool {
-        !self.held_identities.is_empty() && self.held_identities.contains(identity)
+        !self.held_at.is_empty() && self.held_at.contains_key(identity)
+    }
+
+    /// The rule this very change was held by, where it was.
+    pub fn rule_of(&self, step: &Step) -> Option<&str> {
+        let held = self.held_at.get(&step.identity).map(|at| &self.held[*at])?;
+        let same = Some(held.change) == step.change() && held.stamp == step.mark() && !held.foreign;
+        same.then_some(&held.rule)
+    }
+
+    /// Gone from the source and kept, because a person is asked about it or said so.
+    pub fn keeps_absent(&self, identity: &str) -> bool {
+        let decided = self.decisions.get(identity);
+        self.holds(identity)
+            || decided.is_some_and(|one| one.verdict == Verdict::Rejected && one.stamp.is_none())
     }
 
     /// The store refused this very change so often that it is not tried again.
@@ -57,7 +70,7 @@ impl Past {
     /// An undo that no pass has answered yet: what it undid is to be held, and said so.
     pub fn undid_something_new(&self) -> bool {
         let unsaid = |(identity, decision): (&String, &Decision)| {
-            decision.verdict == Verdict::Undone && !self.held_identities.contains(identity)
+            decision.verdict == Verdict::Undone && !self.holds(identity)
         };
         self.decisions.iter().any(unsaid)
     }
@@ -90,12 +103,7 @@ pub async fn past(line: &Pipeline, ask: &Ask, informed: &Informed<'_>) -> Result
             .map(|(key, value)| (keys::below(&prefix, &key).to_owned(), value))
             .collect(),
         approved: ask.approved.iter().map(|held| (held.identity.clone(), held.clone())).collect(),
-        held_identities: held.iter().map(|held| held.identity.clone()).collect(),
-        held_updates: held
-            .iter()
-            .filter(|held| held.change == Change::Update)
-            .map(|held| held.identity.clone())
-            .collect(),
+        held_at: held.iter().enumerate().map(|(at, held)| (held.identity.clone(), at)).collect(),
         held,
         parked_identities: parked
             .values()

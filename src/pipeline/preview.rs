@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::plan::{Action, Step};
-use super::{Ask, Pipeline, decide, finish, past, read, stock};
+use super::{Ask, Pipeline, cursors, decide, finish, past, read, stock};
 use crate::error::{Error, Result};
 use crate::source::Cursors;
 use crate::state::Report;
@@ -82,7 +82,7 @@ impl Pipeline {
         report: &mut Report,
     ) -> Result<Option<Preview>> {
         let past = past::past(self, ask, informed).await?;
-        let cursors = if informed.afresh { Cursors::new() } else { self.cursors().await? };
+        let cursors = if informed.afresh { Cursors::new() } else { cursors::load(self).await? };
         let reading = read::read(self, ask, &cursors, &past, None, report).await?;
         if reading.met_older && !informed.afresh {
             return Ok(None);

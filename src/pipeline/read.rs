@@ -301,6 +301,7 @@ impl<'a> Merge<'a> {
         match sighting.what {
             What::There => {}
             What::Bad(fault) => {
+                self.found.scopes.doubt(&sighting.entry.id);
                 self.bad(&sighting.identity, &sighting.entry.scope, fault);
                 return Ok(());
             }

@@ -30,6 +30,8 @@ pub enum Absence {
 #[derive(Debug, Default)]
 pub struct Scopes {
     ends: BTreeMap<String, End>,
+    /// Entries nobody could look at: a link that leads nowhere may have led to a folder.
+    doubtful: HashSet<String>,
 }
 
 impl Scopes {
@@ -42,8 +44,16 @@ impl Scopes {
         }
     }
 
+    /// An entry is there, and what it is nobody knows: nothing below it is known to be absent.
+    pub fn doubt(&mut self, entry: &str) {
+        self.doubtful.insert(entry.to_owned());
+    }
+
     /// The end that covers a scope, and whose it is: its own, or the nearest above it.
     fn covered<'s>(&self, scope: &'s str) -> Option<(&'s str, &End)> {
+        if !self.doubtful.is_empty() && upward(scope).any(|at| self.doubtful.contains(at)) {
+            return None;
+        }
         upward(scope).find_map(|at| self.ends.get(at).map(|end| (at, end)))
     }
 
@@ -168,6 +178,21 @@ mod tests {
         assert_eq!((whole.unchanged("u/x"), whole.unchanged("w")), (Some("u"), None));
         assert_eq!(scopes(&[("25", End::Complete(None))]).absence("26"), Absence::Unknown);
         assert_eq!(scopes(&[]).absence(""), Absence::Unknown);
+    }
+
+    #[test]
+    fn below_an_entry_nobody_could_look_at_nothing_is_absent() {
+        let mut whole = scopes(&[("", End::Complete(None))]);
+        whole.doubt("a/b");
+        for (scope, expected) in [
+            ("", Absence::Proven),
+            ("a", Absence::Proven),
+            ("a/b", Absence::Unknown),
+            ("a/b/c", Absence::Unknown),
+            ("a/bc", Absence::Proven),
+        ] {
+            assert_eq!(whole.absence(scope), expected, "{scope}");
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::plan::{Action, Seen, Step};
 use super::steps::Steps;
-use super::{Ask, Pipeline, decide, finish, past, read, render, stock};
+use super::{Ask, Pipeline, cursors, decide, finish, past, read, render, stock};
 use crate::clock::rfc3339_ms;
 use crate::error::{Error, Kind, Result};
 use crate::record::{Fingerprint, Version};
@@ -169,7 +169,7 @@ impl Pipeline {
         report: &mut Report,
     ) -> Result<Option<Sealed>> {
         let past = past::past(self, ask, informed).await?;
-        let cursors = if informed.afresh { Cursors::new() } else { self.cursors().await? };
+        let cursors = if informed.afresh { Cursors::new() } else { cursors::load(self).await? };
         let reading = read::read(self, ask, &cursors, &past, None, report).await?;
         if reading.met_older && !informed.afresh {
             return Ok(None);

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::apply::{Applied, Applier};
 use super::decide::count_held;
-use super::guard::{self, Holds, Population};
+use super::guard::{self, Holds, Population, Waitings};
 use super::plan::PlanId;
 use super::prepare::{Prepare, Ready, conditional, number};
 use super::preview::{Held, Keyed, Preview, Update};
@@ -264,7 +264,7 @@ impl Pipeline {
             return Ok(Holds::default());
         }
         let known = self.count_known().await?;
-        Ok(guard::judge(&self.guard, Population { known, updates, deletes }))
+        Ok(guard::judge(&self.guard, Population { known, updates, deletes }, Waitings::default()))
     }
 
     async fn count_known(&self) -> Result<u64> {

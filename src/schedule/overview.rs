@@ -15,6 +15,7 @@ use crate::clock::rfc3339_ms;
 use crate::config::{self, Config};
 use crate::error::{Error, Result};
 use crate::pipeline::open::Memory;
+use crate::state::held::Header;
 use crate::state::lease::Holder;
 use crate::state::{Report, State, Status, decode, keys};
 use crate::store::Stored;
@@ -114,6 +115,7 @@ async fn look(specs: &[&config::Pipeline], memory: &Memory, ended: &Ended) -> Re
     let mut paused: BTreeMap<String, Pause> = state.read_all(keys::PAUSES).await?.into_iter().collect();
     let mut memos: BTreeMap<String, Memo> = by_key(state, specs, keys::SLOTS, keys::slot).await?;
     let leases = leases(memory).await?;
+    let held = state.held_headers().await?;
     let mut times = Times::at(memory.clock.now());
     let mut all = Vec::with_capacity(specs.len());
     for ((spec, last), report) in specs.iter().zip(lasts).zip(reports) {
@@ -122,6 +124,9 @@ async fn look(specs: &[&config::Pipeline], memory: &Memory, ended: &Ended) -> Re
         let locked = memory.locks.are_local() && memory.locks.is_taken(&spec.name).await;
         let paused = paused.remove(&keys::pause(&spec.name));
         let mut one = put_together(spec, holder.is_some() || locked, last, report, paused);
+        if one.held == 0 {
+            one.hold(state, held.iter().filter(|header| header.pipeline == spec.name)).await?;
+        }
         if let Some(rhythm) = times.of(spec)?.filter(|_| spec.enabled && one.paused.is_none()) {
             one.next = rhythm.next.map(rfc3339_ms);
             let memo = memos.remove(&keys::slot(&spec.name)).filter(|_| !one.running);
@@ -130,6 +135,20 @@ async fn look(specs: &[&config::Pipeline], memory: &Memory, ended: &Ended) -> Re
         all.push(One { holder, ..one });
     }
     Ok(all)
+}
+
+impl One {
+    /// The last run was about something else (an undo, a rejection): what is held is held all the same.
+    async fn hold(&mut self, state: &State, headers: impl Iterator<Item = &Header>) -> Result<()> {
+        for header in headers {
+            self.held += state.keys(&keys::held_items(&header.pipeline, &header.plan)).await?.len() as u64;
+            self.plan.get_or_insert_with(|| header.plan.clone());
+        }
+        if self.held > 0 && self.status == Status::Ok.name() {
+            self.status = Status::Held.name();
+        }
+        Ok(())
+    }
 }
 
 /// One key for one pipeline, one listing for many.

@@ -1,7 +1,7 @@
 //! A folder as a source: every regular file below it, its path as the id.
 //!
-//! Hidden files are included, `.trueup` folders are not; symbolic links to files are followed, to folders are not
-//! (see `walk`). A file's times are only a hint, so the body is compared before an update is planned. The folder
+//! Hidden files are included, and so is what symbolic links lead to (see `walk`); the folder trueup keeps its own files
+//! in is not. A file's times are only a hint, so the body is compared before an update is planned. The folder
 //! itself missing or unreadable is an error of the whole source: it is never taken for an empty one.
 
 use std::fs::{File, Metadata};
@@ -15,7 +15,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 
 use super::globs::Globs;
-use super::walk::{Child, Node, Stat, Tree, walk};
+use super::walk::{Child, Node, Stat, Tree, Wanted, walk};
 use super::{Cursors, Sink, Source, Versions};
 use crate::clock::SharedClock;
 use crate::error::{Context, Error, Kind, Result, from_io};
@@ -34,6 +34,7 @@ pub struct Files {
     name: String,
     folder: Arc<Path>,
     globs: Arc<Globs>,
+    own: Option<Arc<Path>>,
     clock: SharedClock,
 }
 
@@ -44,8 +45,16 @@ impl Files {
             name: format!("files {}", folder.display()),
             folder: folder.into(),
             globs: Arc::new(Globs::new(include, exclude)?),
+            own: None,
             clock,
         })
+    }
+
+    /// The folder trueup keeps its own files in is no part of the source, wherever it is.
+    #[must_use]
+    pub fn without(mut self, own: &Path) -> Self {
+        self.own = Some(own.into());
+        self
     }
 
     fn stamp(&self) -> Stamp {
@@ -70,9 +79,12 @@ impl Source for Files {
     async fn list(&self, _cursors: &Cursors, out: &mut Sink) -> Result<()> {
         let (folder, globs, stamp, mut out) =
             (self.folder.clone(), self.globs.clone(), self.stamp(), out.fork());
+        let own = self.own.clone();
         off_thread(move || {
             let disk = Disk::at(&folder)?;
-            walk(&disk, &globs, &|stat| stamp.version(stat), &mut out)
+            let own = own.and_then(|own| disk.below(&own));
+            let wanted = Wanted { globs: &globs, own: own.as_deref(), version: &|stat| stamp.version(stat) };
+            walk(&disk, &wanted, &mut out)
         })
         .await
         .context(|| self.name.clone())
@@ -134,6 +146,12 @@ impl<'a> Disk<'a> {
             Err(error) => Err(from_io(error, format!("looking at {}", root.display()))),
         }
     }
+
+    /// A folder as the walk names it, if it lies below the root.
+    fn below(&self, folder: &Path) -> Option<PathBuf> {
+        let (root, folder) = (self.root.canonicalize().ok()?, folder.canonicalize().ok()?);
+        folder.strip_prefix(root).ok().map(Path::to_owned)
+    }
 }
 
 impl Tree for Disk<'_> {
@@ -171,6 +189,7 @@ fn stat_of(stat: &Metadata) -> Stat {
         mtime_ns: ns(stat.mtime(), stat.mtime_nsec()),
         ctime_ns: ns(stat.ctime(), stat.ctime_nsec()),
         inode: stat.ino(),
+        device: stat.dev(),
     }
 }
 
@@ -263,7 +282,7 @@ mod tests {
 
     fn aged(ms: i64) -> Stat {
         let at = nanoseconds(NOW.parse().unwrap()) - ms * 1_000_000 - 1;
-        Stat { node: Node::File, size: 3, mtime_ns: at, ctime_ns: at, inode: 5 }
+        Stat { node: Node::File, size: 3, mtime_ns: at, ctime_ns: at, inode: 5, device: 1 }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 
+use crate::config::rooted;
 use crate::error::{Error, Kind, Result};
 
 #[derive(Debug, Clone)]
@@ -64,18 +65,13 @@ impl Globs {
 
 /// The pattern as it matches from the root.
 fn anchor(pattern: &str) -> Result<String> {
-    let anchored = pattern.starts_with('/');
-    let body = pattern.trim_start_matches('/');
-    let name = body.trim_end_matches('/');
-    if name.is_empty() {
+    if pattern.trim_matches('/').is_empty() {
         return Err(refused(pattern, "it matches nothing"));
     }
     if pattern.starts_with('!') {
         return Err(refused(pattern, "negation is not supported"));
     }
-    let below = if body.ends_with('/') { "/**" } else { "" };
-    let depth = if anchored || name.contains('/') || name == "**" { "" } else { "**/" };
-    Ok(format!("{depth}{name}{below}"))
+    Ok(rooted(pattern))
 }
 
 fn compile(full: &str, pattern: &str) -> Result<Glob> {

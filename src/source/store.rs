@@ -61,6 +61,16 @@ impl FromStore {
         Ok(page)
     }
 
+    /// What is not there is not empty: nothing it lacks was removed from it.
+    async fn must_be_there(&self) -> Result<()> {
+        if self.store.is_there().await? {
+            return Ok(());
+        }
+        Err(Error::new(Kind::NotFound, format!("{} is not there", self.store.name())).remedy_is(
+            "Check the name and what became of it; if another pipeline is to make it, run that one first.",
+        ))
+    }
+
     async fn tell(&self, lines: Vec<Listed>, out: &mut Sink) -> Result<()> {
         let mut scope: Scope = "".into();
         for line in lines {
@@ -97,16 +107,20 @@ impl Source for FromStore {
     }
 
     async fn list(&self, _cursors: &Cursors, out: &mut Sink) -> Result<()> {
+        self.must_be_there().await?;
         let mut page = self.page(None).await?;
         loop {
             let after = page.items.last().map(|line| line.key.clone());
             let more = page.more;
             self.tell(page.items, out).await?;
-            if !more {
-                return out.send(Event::Complete("".into(), None)).await;
-            }
-            page = match self.page(after.as_deref()).await {
-                Ok(page) => page,
+            let next = if more { self.page(after.as_deref()).await.map(Some) } else { Ok(None) };
+            page = match next {
+                Ok(Some(page)) => page,
+                // It may have gone away in the middle.
+                Ok(None) => match self.must_be_there().await {
+                    Ok(()) => return out.send(Event::Complete("".into(), None)).await,
+                    Err(error) => return out.send(Event::Broken("".into(), error)).await,
+                },
                 Err(error) => return out.send(Event::Broken("".into(), error)).await,
             };
         }
@@ -148,6 +162,7 @@ impl Source for FromStore {
     }
 
     async fn check(&self) -> Result<Vec<String>> {
+        self.must_be_there().await?;
         self.store.check(Access::Read).await
     }
 }

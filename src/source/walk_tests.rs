@@ -17,6 +17,9 @@ struct Model {
     stat_fails: BTreeMap<PathBuf, io::ErrorKind>,
     /// What a link leads to.
     targets: BTreeMap<PathBuf, Node>,
+    /// Which folder a link leads to.
+    same: BTreeMap<PathBuf, PathBuf>,
+    own: Option<PathBuf>,
 }
 
 impl Model {
@@ -46,7 +49,9 @@ impl Model {
                 }
                 all
             });
-            let walked = walk(self, globs, &|stat| format!("v{}", stat.inode), &mut sink);
+            let version = |stat: &Stat| format!("v{}", stat.inode);
+            let wanted = Wanted { globs, own: self.own.as_deref(), version: &version };
+            let walked = walk(self, &wanted, &mut sink);
             drop(sink);
             let events = reader.join().unwrap();
             walked.map(|()| events)
@@ -63,7 +68,8 @@ impl Tree for Model {
         if let Some(kind) = self.list_fails.get(folder) {
             return Err((*kind).into());
         }
-        let inside = self.nodes.iter().filter(|(path, _)| path.parent() == Some(folder));
+        let folder = self.real(folder);
+        let inside = self.nodes.iter().filter(|(path, _)| path.parent() == Some(&*folder));
         let child = |(path, node): (&PathBuf, &Node)| Child {
             name: path.file_name().unwrap().to_owned(),
             node: *node,
@@ -76,8 +82,26 @@ impl Tree for Model {
         if let Some(kind) = self.stat_fails.get(path) {
             return Err((*kind).into());
         }
-        let node = self.targets.get(path).or_else(|| self.nodes.get(path)).ok_or(io::ErrorKind::NotFound)?;
-        Ok(Stat { node: *node, size: 1, mtime_ns: 2, ctime_ns: 3, inode: 4 })
+        let path = &*self.real(path);
+        let root = path.as_os_str().is_empty().then_some(&Node::Folder);
+        let node = self.targets.get(path).or_else(|| self.nodes.get(path)).or(root);
+        let node = *node.ok_or(io::ErrorKind::NotFound)?;
+        let inode = self.nodes.keys().position(|other| other == path).map_or(1, |at| at as u64 + 2);
+        Ok(Stat { node, size: 1, mtime_ns: 2, ctime_ns: 3, inode, device: 1 })
+    }
+}
+
+impl Model {
+    /// The path without links to folders.
+    fn real(&self, path: &Path) -> PathBuf {
+        let mut real = PathBuf::new();
+        for part in path.components() {
+            real.push(part);
+            if let Some(target) = self.same.get(&real) {
+                real.clone_from(target);
+            }
+        }
+        real
     }
 }
 
@@ -162,22 +186,58 @@ fn a_file_that_cannot_be_looked_at_is_bad_but_there() {
 }
 
 #[test]
-fn links_to_files_are_followed_and_links_to_folders_are_not() {
-    let mut model = Model::default();
-    for (link, target) in [("file", Node::File), ("folder", Node::Folder), ("pipe", Node::Special)] {
+fn links_are_what_they_lead_to() {
+    let mut model = Model::of(&["far/away/x", "far/away/y/z", "b"]);
+    for (link, target) in [("file", Node::File), ("pipe", Node::Special)] {
         model.add(link, Node::Link);
         model.targets.insert(link.into(), target);
     }
+    model.add("near", Node::Link);
+    model.same.insert("near".into(), "far/away".into());
+    model.add("socket", Node::Special);
+    let globs = Globs::new(&[], &["far".to_owned()]).unwrap();
+    let seen: Vec<_> = model.walk(&globs).unwrap().iter().map(told).collect();
+    assert_eq!(
+        seen,
+        ["seen b in ", "seen file in ", "seen near/x in near", "seen near/y/z in near/y", "complete "]
+    );
+}
+
+/// It may have been a folder, and whoever asked for no file of its name asked for what was in it.
+#[test]
+fn a_link_to_nothing_is_bad_or_leaves_a_folder_unproven() {
+    let mut model = Model::of(&["a"]);
     model.add("nowhere", Node::Link);
     model.stat_fails.insert("nowhere".into(), io::ErrorKind::NotFound);
-    model.add("socket", Node::Special);
-    assert_eq!(model.walk_all(), ["seen file in ", "bad nowhere invalid", "complete "]);
+    assert_eq!(model.walk_all(), ["seen a in ", "bad nowhere invalid", "complete "]);
+    let some = |include: &str, exclude: &[&str]| {
+        let exclude: Vec<String> = exclude.iter().map(ToString::to_string).collect();
+        let globs = Globs::new(&[include.to_owned()], &exclude).unwrap();
+        model.walk(&globs).unwrap().iter().map(told).collect::<Vec<_>>()
+    };
+    assert_eq!(some("**/*.md", &[]), ["broken nowhere invalid", "complete "]);
+    assert_eq!(some("b/*.md", &[]), ["complete "]);
+    assert_eq!(some("**/*.md", &["nowhere"]), ["complete "], "named in exclude, it is of no interest");
 }
 
 #[test]
-fn what_trueup_keeps_for_itself_is_not_part_of_the_source() {
-    let model = Model::of(&[".trueup/state.db", "sub/.trueup/x", "a.trueup"]);
-    assert_eq!(model.walk_all(), ["seen a.trueup in ", "complete "]);
+fn a_link_that_leads_back_is_not_followed_for_ever() {
+    let mut model = Model::of(&["a/b/c"]);
+    for (link, target) in [("a/b/up", "a"), ("a/b/top", "")] {
+        model.add(link, Node::Link);
+        model.same.insert(link.into(), target.into());
+    }
+    assert_eq!(
+        model.walk_all(),
+        ["seen a/b/c in a/b", "broken a/b/top invalid", "broken a/b/up invalid", "complete "]
+    );
+}
+
+#[test]
+fn what_trueup_keeps_for_itself_is_not_part_of_the_source_and_nothing_else_is_left_out() {
+    let mut model = Model::of(&["sub/.trueup/state.db", ".trueup/x", "a.trueup"]);
+    model.own = Some("sub/.trueup".into());
+    assert_eq!(model.walk_all(), ["seen .trueup/x in .trueup", "seen a.trueup in ", "complete "]);
 }
 
 #[test]
@@ -192,6 +252,7 @@ fn a_name_that_is_not_utf8_is_bad_and_like_no_other() {
     assert_eq!(events.iter().filter(|event| event.starts_with("seen ")).count(), 3);
     assert_eq!(events.iter().collect::<BTreeSet<_>>().len(), events.len());
     assert!(events.contains(&"bad caf\\xE9/ invalid".to_owned()), "{events:?}");
+    assert!(events.contains(&"bad dir\\xFF/inside/ invalid".to_owned()), "{events:?}");
 }
 
 #[test]

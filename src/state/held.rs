@@ -84,6 +84,10 @@ impl State {
         Ok(self.read_all(keys::HELD).await?.into_iter().map(|(_, header)| header).collect())
     }
 
+    pub async fn held_of(&self, pipeline: &str) -> Result<Vec<Header>> {
+        Ok(self.read_all(&keys::held_of(pipeline)).await?.into_iter().map(|(_, header)| header).collect())
+    }
+
     pub async fn held_items(&self, header: &Header) -> Result<Vec<HeldItem>> {
         let prefix = keys::held_items(&header.pipeline, &header.plan);
         Ok(self.read_all(&prefix).await?.into_iter().map(|(_, item)| item).collect())
@@ -131,7 +135,7 @@ impl State {
 
     /// Remove items that hang from no header: of the plan just replaced, or of one that was cut off half written.
     async fn sweep_held_items(&self, pipeline: &str) -> Result<()> {
-        let headers = self.read_all::<Header>(&keys::held_of(pipeline)).await?;
+        let headers = self.held_of(pipeline).await?;
         let prefix = keys::all_held_items(pipeline);
         let mut after = None;
         loop {
@@ -139,7 +143,7 @@ impl State {
             let Some(first) = self.store().list(query).await?.items.pop() else { return Ok(()) };
             let plan = keys::below(&prefix, &first.key).split('/').next().unwrap_or_default();
             let items = keys::held_items(pipeline, plan);
-            if headers.iter().any(|(_, header)| header.plan == plan) {
+            if headers.iter().any(|header| header.plan == plan) {
                 // Go on behind this plan's items: `0` is the character after `/`.
                 after = Some(format!("{}0", items.trim_end_matches('/')));
             } else {

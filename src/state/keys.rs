@@ -36,6 +36,11 @@ pub fn cursors(pipeline: &str) -> String {
     format!("cursor/{pipeline}/")
 }
 
+/// The settings the cursors were made under.
+pub fn reading(pipeline: &str) -> String {
+    format!("reading/{pipeline}")
+}
+
 pub fn journals(pipeline: &str) -> String {
     format!("journal/{pipeline}/")
 }

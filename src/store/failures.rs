@@ -83,6 +83,10 @@ impl Store for Watched {
         Ok(outcomes)
     }
 
+    async fn is_there(&self) -> Result<bool> {
+        self.counted(self.inner.is_there().await)
+    }
+
     async fn check(&self, access: Access) -> Result<Vec<String>> {
         self.counted(self.inner.check(access).await)
     }

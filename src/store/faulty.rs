@@ -225,6 +225,10 @@ impl Store for Faulty {
         self.run(Verb::Write, self.inner.write(items, mode)).await
     }
 
+    async fn is_there(&self) -> Result<bool> {
+        self.inner.is_there().await
+    }
+
     async fn check(&self, access: Access) -> Result<Vec<String>> {
         self.inner.check(access).await
     }

@@ -245,6 +245,10 @@ impl Store for Limited {
         Ok(refused.among(outcomes))
     }
 
+    async fn is_there(&self) -> Result<bool> {
+        self.inner.is_there().await
+    }
+
     async fn check(&self, access: Access) -> Result<Vec<String>> {
         self.turn(&[]).await;
         self.inner.check(access).await

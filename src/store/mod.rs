@@ -232,6 +232,12 @@ pub trait Store: Send + Sync {
     /// When an outcome is returned the write is durable.
     async fn write(&self, items: Vec<Item>, mode: Mode) -> Result<Vec<Result<Outcome>>>;
 
+    /// Whether there is anything to read: opened to be read, a file, folder or table that is not there is like an empty
+    /// one. Whoever concludes something from its being empty asks this first, and again at the end.
+    async fn is_there(&self) -> Result<bool> {
+        Ok(true)
+    }
+
     /// Reach the store and find out what it can really do, and with [`Access::Write`] whether we may write there, however
     /// it was opened. Nothing is left behind. Findings are for people (`trueup check`).
     async fn check(&self, access: Access) -> Result<Vec<String>> {

@@ -301,6 +301,10 @@ impl Store for PostgresStore {
     }
 
     /// Rights first: their lack is better told than an error about it.
+    async fn is_there(&self) -> Result<bool> {
+        Ok(!self.missing)
+    }
+
     async fn check(&self, access: Access) -> Result<Vec<String>> {
         let right = if access == Access::Write { Right::Write } else { Right::Read };
         self.pool.check(&[&self.table], right).await?;

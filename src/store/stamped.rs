@@ -108,6 +108,10 @@ impl Store for Stamped {
         Ok(refused.among(self.inner.write(items, mode).await?))
     }
 
+    async fn is_there(&self) -> Result<bool> {
+        self.inner.is_there().await
+    }
+
     async fn check(&self, access: Access) -> Result<Vec<String>> {
         self.inner.check(access).await
     }

@@ -266,6 +266,12 @@ impl World {
     async fn come_to_rest(mut self) {
         self.rig.adopt = true;
         self.rig.target = self.seam(self.watched.clone(), &Fuse::new(None), self.blind, Odds::default());
+        // What an undo could not do is let go.
+        for header in self.rig.state().await.held_headers().await.unwrap() {
+            if header.undo.is_some() {
+                self.rig.reject(&header.plan).await.unwrap();
+            }
+        }
         let mut report = self.rig.run().await;
         if report.status == Status::Held {
             // What was undone waits for a word.

@@ -84,6 +84,7 @@ impl Rig {
     pub async fn line(&self) -> Pipeline {
         Pipeline {
             settings: String::new(),
+            reading: String::new(),
             name: LINE.to_owned(),
             source: self.source.clone(),
             shape: self.shape.clone(),

@@ -133,6 +133,10 @@ impl Store for Counted {
         Ok(outcomes)
     }
 
+    async fn is_there(&self) -> Result<bool> {
+        self.inner.is_there().await
+    }
+
     async fn check(&self, access: Access) -> Result<Vec<String>> {
         self.inner.check(access).await
     }

@@ -1,5 +1,6 @@
 //! What people trust trueup with: undo, follow-up work, why, audit, ownership; each on real stores and by the program.
 
+mod absence;
 mod audit;
 mod drained;
 pub mod exports;
@@ -10,4 +11,5 @@ mod place;
 mod sealed;
 mod taken;
 mod undo;
+mod waiting;
 mod why;

@@ -200,9 +200,10 @@ fn base_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// The name of a Markdown file without its ending; `None` for other files.
+/// The name of a Markdown file without its ending; `None` for other files. A path that is not UTF-8 has a slash at its end:
+/// such a document is there, though it cannot be used.
 fn stem(path: &str) -> Option<&str> {
-    let name = base_name(path);
+    let name = base_name(path.strip_suffix('/').unwrap_or(path));
     let at = name.len().checked_sub(3)?;
     // `get`: the third byte from the end may lie inside a character.
     name.get(at..).filter(|ending| ending.eq_ignore_ascii_case(".md"))?;

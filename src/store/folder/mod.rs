@@ -135,6 +135,11 @@ impl Store for Folder {
         Ok(refused.among(outcomes.context(|| format!("writing to {}", self.name))?))
     }
 
+    async fn is_there(&self) -> Result<bool> {
+        let root = Arc::clone(&self.root);
+        blocking(move || Ok(root.path.is_dir())).await
+    }
+
     async fn check(&self, access: Access) -> Result<Vec<String>> {
         self.list(Query { limit: 1, ..Query::keys("") }).await?;
         if access == Access::Write {

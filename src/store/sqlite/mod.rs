@@ -141,6 +141,10 @@ impl Store for Sqlite {
         writer.write(items, mode).await.context(|| format!("writing to {}", self.name))
     }
 
+    async fn is_there(&self) -> Result<bool> {
+        self.read(|source| Ok(source.is_some())).await
+    }
+
     async fn check(&self, access: Access) -> Result<Vec<String>> {
         self.list(Query { limit: 1, ..Query::keys("") }).await?;
         if access == Access::Write {

@@ -111,10 +111,11 @@ async fn a_folder_that_cannot_be_listed_proves_nothing_below_it_and_the_rest_sta
 }
 
 #[tokio::test]
-async fn links_are_followed_to_files_only() {
+async fn links_are_what_they_lead_to() {
     let folder = Folder::of(&holding(&[("dir/file", "x")]));
     symlink("dir/file", folder.path("to-file")).unwrap();
     symlink("dir", folder.path("to-dir")).unwrap();
+    symlink("..", folder.path("dir/up")).unwrap();
     symlink("nowhere", folder.path("to-nothing")).unwrap();
     symlink("loop", folder.path("loop")).unwrap();
     let status = std::process::Command::new("mkfifo").arg(folder.path("pipe")).status().unwrap();
@@ -122,7 +123,15 @@ async fn links_are_followed_to_files_only() {
 
     let events = list(&folder.source).await.unwrap();
     let ids: Vec<_> = seen(&events).into_iter().map(|entry| entry.id).collect();
-    assert_eq!(ids, ["dir/file", "to-file"]);
+    assert_eq!(ids, ["dir/file", "to-dir/file", "to-file"]);
+    let broken: Vec<_> = events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Broken(scope, _) => Some(&**scope),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(broken, ["dir/up", "to-dir/up"]);
     let bad: Vec<_> = events
         .iter()
         .filter_map(|event| match event {
