@@ -13,7 +13,7 @@ use crate::pipeline::audit::{Audit, Budget};
 use crate::pipeline::notify::Notifier;
 use crate::pipeline::open::Memory;
 use crate::pipeline::preview::Preview;
-use crate::pipeline::{Ask, Pipeline, hold};
+use crate::pipeline::{Ask, Pipeline, hold, start};
 use crate::registry;
 use crate::state::held::{Header, HeldItem};
 use crate::state::journal::Change;
@@ -100,10 +100,17 @@ pub fn chosen<'c>(config: &'c Config, names: &[String]) -> Result<Vec<&'c config
     names.iter().map(|name| pipeline(config, name)).collect()
 }
 
-/// One pass of a pipeline. Whoever is to be told of failures is told of one that could not start, too.
+/// One pass of a pipeline. Whoever is to be told of failures is told of one that could not start, too, and so is whoever
+/// asks for runs and for how things stand.
 pub async fn sync(spec: &config::Pipeline, memory: &Memory, ask: &Ask) -> Result<Report> {
-    let ran = async { registry::open(spec, memory, Access::Write).await?.run(ask).await };
-    let ran = ran.await;
+    let ran = match registry::open(spec, memory, Access::Write).await {
+        Ok(line) => line.run(ask).await,
+        Err(error) => {
+            // The error itself is the answer, whether or not it can be written down.
+            drop(start::failed(memory, &spec.name, ask.trigger, &error).await);
+            Err(error)
+        }
+    };
     if let (Err(error), Some(notifier)) = (&ran, Notifier::of(spec, memory)) {
         // The error itself is the answer; a message that cannot be sent waits in the queue.
         drop(notifier.not_started(error).await);

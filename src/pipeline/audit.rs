@@ -226,6 +226,7 @@ impl Pipeline {
                 self.note_absent(&step, found).await?;
             } else if !is_drift
                 && !self.is_in_the_way(&past, &step).await?
+                && !self.is_unusable(&past, &step).await
                 && self.really_stale(&step).await?
             {
                 found.stale(&step.key(self.shape.key_prefix())?);
@@ -248,7 +249,16 @@ impl Pipeline {
     /// A new record whose key somebody else holds is not ours to be late with: the key is foreign, and said to be.
     async fn is_in_the_way(&self, past: &super::past::Past, step: &Step) -> Result<bool> {
         let new = matches!(step.action, Action::Change(Change::Add, _));
-        Ok(new && super::decide::is_foreign(self, past, step).await?)
+        Ok(new && super::weigh::is_foreign(self, past, step).await?)
+    }
+
+    /// Nothing is stored for it, nor could be: runs say so, and no repair would help.
+    async fn is_unusable(&self, past: &super::past::Past, step: &Step) -> bool {
+        let parked = step.entry.as_ref().is_some_and(|entry| past.parked.contains_key(&entry.id));
+        parked
+            && super::render::render(self, step)
+                .await
+                .is_ok_and(|drawn| matches!(drawn.rendered, crate::shape::Rendered::Skip(_)))
     }
 
     /// Absence means what the shape says: gone, kept with a mark, or kept as it is.

@@ -9,14 +9,14 @@ use super::failing::Failing;
 use super::guard::{self, Holds, Population, Waitings};
 use super::past::Past;
 use super::plan::{Action, PlanId, Seen, Step, Why};
-use super::read::Reading;
-use super::render;
+use super::read::{Reading, left_so};
 use super::scopes::{Absence, Scopes};
 use super::steps::Steps;
+use super::weigh::{Weighed, is_edited, needs_a_look, weigh};
 use super::{Ask, Pipeline};
 use crate::error::Result;
-use crate::record::{Fingerprint, Scope};
-use crate::shape::{Absent, Existing, Rendered};
+use crate::record::Scope;
+use crate::shape::Absent;
 use crate::state::held::{HeldItem, Verdict};
 use crate::state::journal::Change;
 use crate::state::{Report, keys};
@@ -87,6 +87,9 @@ pub async fn decide(
     decider.run(reading).await
 }
 
+/// Why something that is gone from the source is not deleted.
+pub const EDITED: &str = "foreign: edited in the store since trueup wrote it";
+
 struct Decider<'a> {
     line: &'a Pipeline,
     ask: &'a Ask,
@@ -112,7 +115,7 @@ impl Decider<'_> {
             }
             None => self.weigh_sighted(&mut reading.steps).await?,
         }
-        self.weigh_unseen(&mut reading.unseen, &reading.scopes)?;
+        self.weigh_unseen(&mut reading.unseen, &reading.scopes).await?;
         self.keep_what_was_not_read(&reading)?;
         let holds = guard::judge(&self.line.guard, self.population, self.waiting);
         self.divide(&holds)?;
@@ -138,30 +141,38 @@ impl Decider<'_> {
                 return Ok(());
             }
             if !some.iter().any(|step| needs_a_look(line, past, step)) {
-                some.into_iter().try_for_each(|step| self.sort_in(step, false))?;
+                some.into_iter().try_for_each(|step| self.sort_in(step, Weighed::AsPlanned))?;
                 continue;
             }
             let weighed = stream::iter(some).map(|step| weigh(line, past, step)).buffered(line.concurrency);
             let mut weighed = std::pin::pin!(weighed);
             while let Some(result) = weighed.next().await {
-                let (step, foreign) = result?;
-                self.sort_in(step, foreign)?;
+                let (step, as_what) = result?;
+                self.sort_in(step, as_what)?;
             }
         }
     }
 
-    fn sort_in(&mut self, step: Step, foreign: bool) -> Result<()> {
+    fn sort_in(&mut self, step: Step, as_what: Weighed) -> Result<()> {
         if step.entry.is_none() {
             self.gone.insert(step.identity.clone());
-            return self.absent(step);
         }
-        if foreign {
-            return self.hold(&step, "foreign: the key holds something trueup did not write", true);
+        match as_what {
+            Weighed::AsPlanned if step.entry.is_none() => self.absent(step),
+            Weighed::AsPlanned => self.consider(step),
+            Weighed::Edited => self.hold(&step, EDITED, true),
+            Weighed::Foreign => {
+                self.hold(&step, "foreign: the key holds something trueup did not write", true)
+            }
+            Weighed::Left(class) => {
+                self.report.warn(left_so(&step.identity, class));
+                self.report.count(&step.scope, |counts| counts.unchanged += 1);
+                Ok(())
+            }
         }
-        self.consider(step)
     }
 
-    fn weigh_unseen(&mut self, unseen: &mut Steps, scopes: &Scopes) -> Result<()> {
+    async fn weigh_unseen(&mut self, unseen: &mut Steps, scopes: &Scopes) -> Result<()> {
         let orphans = super::orphans::gone_with_their_owner(self.line, unseen, scopes, &self.gone)?;
         for step in unseen.read::<Step>()? {
             let step = step?;
@@ -173,7 +184,11 @@ impl Decider<'_> {
                     if self.ask.only.is_some() {
                         self.gone.insert(step.identity.clone());
                     }
-                    self.absent(step)?;
+                    if is_edited(self.line, self.past, &step).await? {
+                        self.hold(&step, EDITED, true)?;
+                    } else {
+                        self.absent(step)?;
+                    }
                 }
                 Absence::StillThere => self.still_there(&step),
                 Absence::Unknown => {}
@@ -424,71 +439,3 @@ pub fn plan_id(pipeline: &str, plan: &mut Plan) -> Result<String> {
 
 /// Steps looked at together: enough to keep bodies coming, few enough that those listings brought along stay few.
 const WEIGHED_AT_ONCE: usize = 64;
-
-/// Where the listing alone does not tell: a version that is only a hint, a new key already taken.
-fn needs_a_look(line: &Pipeline, past: &Past, step: &Step) -> bool {
-    match step.action {
-        Action::Change(Change::Update, Why::Sha | Why::Path) => line.compares_content(),
-        Action::Change(Change::Add, _) => {
-            matches!(step.seen, Seen::At(_)) || (line.compares_content() && past.knows(&step.identity))
-        }
-        _ => false,
-    }
-}
-
-/// Look closer at a step. `true` = its key holds somebody else's value.
-async fn weigh(line: &Pipeline, past: &Past, mut step: Step) -> Result<(Step, bool)> {
-    match step.action {
-        _ if !needs_a_look(line, past, &step) => Ok((step, false)),
-        Action::Change(Change::Update, _) => {
-            // A body that cannot be read stays a planned update: applying it will say why it failed.
-            if let Ok(after) = after(line, &step).await {
-                let same = step.base()?.is_some_and(|(_, base)| Some(base.fingerprint) == after);
-                step.after = after;
-                if same && !drifted(&step)? {
-                    step.action = Action::Restamp;
-                }
-            }
-            Ok((step, false))
-        }
-        Action::Change(Change::Add, _) => {
-            if line.compares_content() {
-                step.after = after(line, &step).await.unwrap_or(None);
-            }
-            let foreign = matches!(step.seen, Seen::At(_)) && is_foreign(line, past, &step).await?;
-            Ok((step, foreign))
-        }
-        _ => Ok((step, false)),
-    }
-}
-
-fn drifted(step: &Step) -> Result<bool> {
-    let Some((_, base)) = step.base()? else { return Ok(false) };
-    Ok(match &step.seen {
-        Seen::NotAsked => false,
-        Seen::Nothing => true,
-        Seen::At(version) => *version != base.version,
-    })
-}
-
-async fn after(line: &Pipeline, step: &Step) -> Result<Option<Fingerprint>> {
-    Ok(match render::render(line, step).await?.rendered {
-        Rendered::Put(output) => Some(output.fingerprint),
-        _ => None,
-    })
-}
-
-/// The key of a new entry already holds something. The same bytes are adopted; anything else is somebody else's.
-pub async fn is_foreign(line: &Pipeline, past: &Past, step: &Step) -> Result<bool> {
-    let adopted =
-        past.decisions.get(&step.identity).is_some_and(|decision| decision.verdict == Verdict::Adopted);
-    if line.adopt || adopted || line.shape.existing() != Existing::Hold {
-        return Ok(false);
-    }
-    let key = step.key(line.shape.key_prefix())?;
-    let Some(stored) = line.store.get_one(&key).await? else { return Ok(false) };
-    Ok(match render::render(line, step).await.map(|drawn| drawn.rendered) {
-        Ok(Rendered::Put(output)) => output.value != stored.value,
-        _ => false, // applying it will say why it cannot be rendered
-    })
-}

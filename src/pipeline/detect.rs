@@ -37,9 +37,14 @@ pub fn sighted(
         let why = if body == known.body { Why::Path } else { Why::Sha };
         return Finding::Act(Action::Change(Change::Update, why));
     }
+    unchanged(known.version, seen, drift)
+}
+
+/// The source says what it said before. Does the store?
+pub fn unchanged(version: &str, seen: &Seen, drift: Drift) -> Finding {
     match seen {
         Seen::NotAsked => Finding::Same,
-        Seen::At(version) if version.0 == known.version => Finding::Same,
+        Seen::At(found) if found.0 == version => Finding::Same,
         Seen::At(_) => heal(drift.edited, "edited"),
         Seen::Nothing => heal(drift.missing, "missing"),
     }

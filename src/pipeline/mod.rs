@@ -14,8 +14,8 @@ use crate::source::{Cursors, Source, Versions};
 use crate::state::footing::Footing;
 use crate::state::held::HeldItem;
 use crate::state::lock::{Lock, Locks};
-use crate::state::{Report, State, item, keys, retention};
-use crate::store::{Expect, SharedStore, Sum};
+use crate::state::{Report, State, item, keys};
+use crate::store::{SharedStore, Sum};
 
 mod ahead;
 mod apply;
@@ -57,14 +57,13 @@ mod settle;
 mod sightings;
 mod since;
 mod sorter;
+pub mod start;
 mod steps;
 mod stock;
 pub mod undo;
+mod weigh;
 pub mod why;
 mod write;
-
-/// Pipelines that begin at one instant, on as many machines: each lost round means that another began.
-const STARTS_MAX: u32 = 100;
 
 /// A pipeline of the config, with everything opened. Clones share the same source, store and state.
 #[derive(Clone)]
@@ -333,7 +332,7 @@ impl Pipeline {
         let known = reading.sum;
         let mut plan = decide::decide(self, ask, past, reading, report).await?;
         if let Some(sealed) = &ask.sealed {
-            sealed.compare(&self.sealed_steps(&mut plan.steps).await?)?;
+            sealed.compare(&self.store, &self.sealed_steps(&mut plan.steps).await?).await?;
         }
         if ask.stop.is_set() {
             return Err(Error::new(Kind::Canceled, "stopped by request"));
@@ -355,31 +354,6 @@ impl Pipeline {
     /// The names of the follow-up work every change calls for.
     fn follow_ups(&self) -> Vec<String> {
         self.then.iter().map(|then| then.name.clone()).collect()
-    }
-
-    async fn begin(&self, trigger: &str) -> Result<Report> {
-        for _ in 0..STARTS_MAX {
-            let newest = self.state.read_versioned::<String>(keys::NEWEST_RUN).await?;
-            let (newest, expect) = match newest {
-                Some((run, version)) => (Some(run), Expect::Exactly(version)),
-                None => (None, Expect::Absent),
-            };
-            let chance = u128::from(self.clock.random()) << 64 | u128::from(self.clock.random());
-            let id = retention::run_id_after(newest.as_deref(), self.clock.now(), chance)?;
-            let report = Report::start(id, &self.name, trigger, rfc3339_ms(self.clock.now()));
-            let items = vec![
-                item(keys::run(&report.id), &report)?.expecting(Expect::Absent),
-                item(keys::last(&self.name), &report.id)?,
-                item(keys::NEWEST_RUN, &report.id)?.expecting(expect),
-                footing::taken_away(self),
-            ];
-            // Another pipeline that began at the same instant must not get the same id. It may have made the same one:
-            // then the newest run is already so, and only the run itself tells.
-            if self.state.commit_if(items).await? {
-                return Ok(report);
-            }
-        }
-        Err(Error::new(Kind::Throttled, "other pipelines keep starting at the same instant"))
     }
 
     /// End the run. One that cannot be written down is still reported; the next start finds it unfinished.

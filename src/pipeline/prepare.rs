@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::Pipeline;
-use super::decide::{held_item, is_approved};
+use super::decide::{EDITED, held_item, is_approved};
 use super::draft::{Drafted, rendered_from};
 use super::failing::{self, Failing};
 use super::parked::Parked;
@@ -360,7 +360,7 @@ impl Preparer<'_> {
         if self.may_replace(&step.identity) || !is_edited(base, prior) {
             return Ok(None);
         }
-        held_item(self.line, step, "foreign: edited in the store since trueup wrote it", true)
+        held_item(self.line, step, EDITED, true)
     }
 
     pub(super) fn keep(&self, step: &Step, entry: &Entry, why: &str) -> Ready {

@@ -491,6 +491,6 @@ impl<'a> Merge<'a> {
     }
 }
 
-fn left_so(identity: &str, class: &str) -> String {
+pub fn left_so(identity: &str, class: &str) -> String {
     format!("{identity} was {class} in the store and left so, as `drift` says")
 }

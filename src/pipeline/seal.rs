@@ -18,6 +18,7 @@ use crate::shape::Rendered;
 use crate::source::Cursors;
 use crate::state::Report;
 use crate::state::journal::Change;
+use crate::store::{SharedStore, StoreExt as _};
 
 /// Older plans are refused: by then nobody remembers what was looked at.
 const AGE_MAX: Duration = Duration::from_secs(24 * 3600);
@@ -116,7 +117,7 @@ impl Sealed {
     }
 
     /// Compare with what would be done now; the first difference is named.
-    pub(super) fn compare(&self, now: &[SealedStep]) -> Result<()> {
+    pub(super) async fn compare(&self, store: &SharedStore, now: &[SealedStep]) -> Result<()> {
         let by_key = |steps: &[SealedStep]| -> BTreeMap<String, SealedStep> {
             steps.iter().map(|step| (step.identity.clone(), step.clone())).collect()
         };
@@ -125,6 +126,11 @@ impl Sealed {
             let key = &planned.key;
             match now.get(identity) {
                 None => {
+                    let there = store.get_one(key).await?.map(|stored| stored.version);
+                    // What somebody edited is held instead of deleted.
+                    if planned.change == Change::Delete && there.is_some() && there != planned.version {
+                        return Err(self.refuse(&format!("{key} changed in the store since")));
+                    }
                     let change = planned.change.name();
                     return Err(self.refuse(&format!("the {change} of {key} is no longer called for")));
                 }
@@ -203,7 +209,7 @@ impl Pipeline {
         sealed.check_age_and_config(digest, self.clock.now())?;
         let ask = Ask { only: sealed.only.clone(), full: sealed.full, ..ask };
         let now = self.seal(&ask, digest).await?;
-        sealed.compare(&now.steps)?;
+        sealed.compare(&self.store, &now.steps).await?;
         self.run(&Ask { sealed: Some(Arc::new(sealed)), ..ask }).await
     }
 

@@ -10,6 +10,7 @@ mod pins;
 mod place;
 mod sealed;
 mod taken;
+mod told;
 mod undo;
 mod waiting;
 mod why;
