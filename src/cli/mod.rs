@@ -8,7 +8,8 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use jiff::Timestamp;
 
 use crate::clock::SystemClock;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Fault, Kind, Result};
+use crate::state::report::gravest;
 
 mod adopt;
 mod audit;
@@ -146,7 +147,15 @@ pub fn main() -> ExitCode {
     });
     // Blocking readers of a source that was given up on must not hold the program back.
     runtime.shutdown_background();
-    ExitCode::from(code)
+    ExitCode::from(gravest([code, shown_whole(out)]))
+}
+
+/// 0, or why not: whoever reads half a result must not be told that all is well.
+fn shown_whole(out: Output) -> u8 {
+    let Some(error) = output::unwritten() else { return 0 };
+    // On stderr alone: stdout is what failed.
+    out.fault(&Fault::of(&error));
+    1
 }
 
 /// A panic inside a library that reads documents is caught and told as that document's error; it is not printed too.
@@ -195,17 +204,30 @@ async fn run(cli: Cli, out: Output) -> Result<u8> {
 
 /// Help and version are results; anything else is a usage error, as JSON too if the line asked for JSON.
 fn usage(error: &clap::Error) -> ExitCode {
-    // A closed pipe is the reader's choice, not an error of ours.
-    drop(error.print());
+    let out = Output::new(true, true, true);
+    let printed = error.print();
     if !error.use_stderr() {
-        return ExitCode::SUCCESS;
+        output::written(printed);
+        return ExitCode::from(shown_whole(out));
     }
     if std::env::args().any(|arg| arg == "--json") {
-        let text = error.to_string();
-        let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
-        let message = Error::new(Kind::Config, first).remedy_is("See `trueup --help`.");
-        let out = Output::new(true, true, true);
-        out.json(&output::error_json(&message));
+        out.json(&output::error_json(&misused(error)));
     }
     ExitCode::from(2)
+}
+
+/// What clap says over several lines, as one error: what is wrong, and the advice below it.
+fn misused(error: &clap::Error) -> Error {
+    let help = "See `trueup --help`.".to_owned();
+    if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return Error::new(Kind::Config, "no command was named").remedy_is(help);
+    }
+    let text = error.to_string();
+    let told = text.split("\n\n").map(|part| part.lines().map(str::trim).collect::<Vec<_>>().join(" "));
+    let mut told = told.map(|part| part.trim().to_owned());
+    let what = told.next().unwrap_or_default();
+    let advice: Vec<String> =
+        told.filter(|part| part.starts_with("tip: ")).map(|tip| tip["tip: ".len()..].to_owned()).collect();
+    let remedy = if advice.is_empty() { help } else { format!("{}. {help}", advice.join("; ")) };
+    Error::new(Kind::Config, what.trim_start_matches("error: ")).remedy_is(remedy)
 }

@@ -1,14 +1,15 @@
 //! The only place that prints. Results go to stdout, everything else to stderr; `--json` makes the result one JSON
-//! document; colours and bars appear on a terminal only.
+//! document; colours and bars appear on a terminal only. A result that could not be written is remembered, and makes
+//! the command fail.
 
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use crate::error::{Error, Fault};
+use crate::error::{Error, Fault, from_io};
 use crate::pipeline::{Progress, Silent};
 
 #[derive(Debug, Clone, Copy)]
@@ -44,7 +45,7 @@ impl Output {
     pub fn json<T: Serialize>(&self, value: &T) {
         match serde_json::to_string(value) {
             Ok(json) => line(&json),
-            Err(error) => say(&format!("trueup: the result cannot be shown as JSON: {error}")),
+            Err(error) => remember(Error::bug("showing the result as JSON").caused_by(error)),
         }
     }
 
@@ -54,11 +55,8 @@ impl Output {
             return;
         }
         let mut out = std::io::stdout().lock();
-        // A closed pipe is the reader's choice, not an error of ours.
-        drop(
-            out.write_all(bytes)
-                .and_then(|()| if bytes.ends_with(b"\n") { Ok(()) } else { out.write_all(b"\n") }),
-        );
+        let end: &[u8] = if bytes.ends_with(b"\n") { b"" } else { b"\n" };
+        written(out.write_all(bytes).and_then(|()| out.write_all(end)));
     }
 
     /// Something a person may want to know on the way.
@@ -116,8 +114,32 @@ fn say(text: &str) {
 
 fn line(text: &str) {
     let mut out = std::io::stdout().lock();
-    // A closed pipe (`trueup runs | head`) is the reader's choice, not an error of ours.
-    drop(out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush()));
+    written(out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush()));
+}
+
+/// Why the result is not whole, if it is not. One for the process: there is one stdout.
+static UNWRITTEN: Mutex<Option<Error>> = Mutex::new(None);
+
+/// Why not all that was to go to stdout got there; asked once, at the end.
+pub fn unwritten() -> Option<Error> {
+    written(std::io::stdout().flush());
+    UNWRITTEN.lock().ok().and_then(|mut first| first.take())
+}
+
+/// What became of writing to stdout. A closed pipe (`trueup runs | head`) is the reader's choice, not an error of ours.
+pub fn written(outcome: std::io::Result<()>) {
+    if let Err(error) = outcome
+        && error.kind() != ErrorKind::BrokenPipe
+    {
+        let error = from_io(error, "writing the result to stdout");
+        remember(error.remedy_is("Make room where stdout goes, or send it elsewhere; what was done is done."));
+    }
+}
+
+fn remember(error: Error) {
+    if let Ok(mut first) = UNWRITTEN.lock() {
+        first.get_or_insert(error);
+    }
 }
 
 #[derive(Debug, Clone, Copy)]

@@ -39,3 +39,18 @@ fn no_command_and_an_unknown_one_end_with_usage() {
     let ran = home.run(&["sync", "--no-such-flag", "--json"]).ends(2);
     assert_eq!(ran.json()["error"]["kind"], "config");
 }
+
+/// What is wrong is said over several lines to people, and as one message to programs.
+#[test]
+fn misuse_is_one_json_document_that_names_what_is_missing_or_near() {
+    let home = Home::new("");
+    let error = |args: &[&str]| home.run(args).ends(2).json()["error"].clone();
+    let missing = error(&["--json", "reject"]);
+    assert_eq!(missing["message"], "the following required arguments were not provided: <PLAN_ID>");
+    let near = error(&["sync", "--onyl", "x", "--json"]);
+    assert_eq!(near["message"], "unexpected argument '--onyl' found");
+    assert!(near["remedy"].as_str().unwrap().contains("'--only'"), "{near}");
+    let none = error(&["--json"]);
+    assert!(none["message"].as_str().unwrap().contains("requires a subcommand"), "{none}");
+    assert_eq!(error(&["--json", "kv"])["message"], "no command was named");
+}

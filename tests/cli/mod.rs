@@ -9,5 +9,6 @@ mod https;
 pub mod killed;
 mod reports;
 mod secrets;
+mod stdout;
 mod untouched;
 mod upgrade;
