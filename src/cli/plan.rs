@@ -1,6 +1,6 @@
 //! `trueup plan`: what a sync would do. Writes nothing, not even its own state.
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -41,6 +41,9 @@ impl Plan {
             return Err(Error::new(Kind::Config, "a sealed plan is for one pipeline")
                 .remedy_is("Name it: `trueup plan PIPELINE --out FILE`."));
         }
+        if let Some(file) = &self.out {
+            may_write(file)?;
+        }
         let memory = desk.memory(&config, Access::Read).await?;
         let mut plans = Plans { plans: Vec::new() };
         for spec in chosen {
@@ -58,8 +61,33 @@ impl Plan {
     }
 }
 
+/// A plan takes the place of an older plan, and of nothing else: whatever is there is somebody's work.
+fn may_write(file: &Path) -> Result<()> {
+    let refuse = |what: &str| {
+        let message = format!("{} {what} and is left as it is", file.display());
+        Error::new(Kind::Config, message).remedy_is("Name another file: `trueup plan PIPELINE --out FILE`.")
+    };
+    match std::fs::metadata(file) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(from_io(error, format!("looking at {}", file.display()))),
+        Ok(facts) if facts.is_dir() => return Err(refuse("is a folder")),
+        // A device or a pipe would be replaced, not written to.
+        Ok(facts) if !facts.is_file() => return Err(refuse("is no regular file")),
+        Ok(_) => {}
+    }
+    let mut start = Vec::new();
+    std::fs::File::open(file)
+        .and_then(|open| open.take(START).read_to_end(&mut start))
+        .map_err(|error| from_io(error, format!("reading {}", file.display())))?;
+    if Sealed::begins(&start) { Ok(()) } else { Err(refuse("exists, is no plan of trueup's")) }
+}
+
+/// Enough of a file to tell a plan by.
+const START: u64 = 64;
+
 /// A plan that exists is not overwritten half: it is written beside and moved into place.
 fn write(file: &Path, sealed: &Sealed) -> Result<()> {
+    may_write(file)?;
     let doing = || format!("writing {}", file.display());
     let text = sealed.to_text()?;
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));

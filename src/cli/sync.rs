@@ -7,7 +7,7 @@ use clap::Args;
 use super::desk::Desk;
 use super::output::{Color, Output, count};
 use crate::config::{self, ShapeSpec};
-use crate::error::{Error, Fault, Result, from_io};
+use crate::error::{Error, Fault, Kind, Result, from_io};
 use crate::operations::{self, NotStarted, Runs};
 use crate::pipeline::Ask;
 use crate::pipeline::seal::Sealed;
@@ -85,15 +85,24 @@ fn archives(chosen: &[&config::Pipeline]) -> Vec<String> {
 
 /// Apply a sealed plan.
 async fn sealed(desk: &Desk, file: &Path) -> Result<u8> {
-    let text = std::fs::read_to_string(file)
-        .map_err(|error| from_io(error, format!("reading {}", file.display())))?;
-    let plan = Sealed::parse(&text)?;
+    let plan = Sealed::parse(&read_plan(file)?)?;
     let config = desk.config()?;
     let spec = operations::pipeline(&config, &plan.pipeline)?;
     let memory = desk.memory(&config, Access::Write).await?;
     let line = desk.open(spec, &memory, Access::Write).await?;
     let report = line.run_sealed(plan, desk.ask("plan"), &spec.digest).await?;
     Ok(show_one(&desk.out, report))
+}
+
+fn read_plan(file: &Path) -> Result<String> {
+    let remedy = "Name a file that `trueup plan PIPELINE --out FILE` wrote.";
+    if file.is_dir() {
+        return Err(Error::new(Kind::Config, format!("{} is a folder", file.display())).remedy_is(remedy));
+    }
+    let bytes = std::fs::read(file)
+        .map_err(|error| from_io(error, format!("reading {}", file.display())).remedy_is(remedy))?;
+    // What is no text is no plan either, and is refused as such.
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Once a run started, its report is the result; an error is the result only when none did.

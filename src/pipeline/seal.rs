@@ -75,6 +75,12 @@ impl Sealed {
         text.map_err(|error| Error::bug("writing a sealed plan").caused_by(error))
     }
 
+    /// Whether a file that begins so is a plan, be it of another version or altered.
+    pub fn begins(start: &[u8]) -> bool {
+        let rest = start.trim_ascii_start().strip_prefix(b"{");
+        rest.is_some_and(|rest| rest.trim_ascii_start().starts_with(b"\"trueup_plan\""))
+    }
+
     /// Read a plan file; one that was altered, be it by a space, is refused.
     pub fn parse(text: &str) -> Result<Sealed> {
         let refuse = |why: &str| {

@@ -7,6 +7,7 @@ mod help;
 pub mod home;
 mod https;
 pub mod killed;
+mod plans;
 mod reports;
 mod secrets;
 mod stdout;
