@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::desk::Desk;
 use super::output::{count, table};
 use crate::config::Config;
-use crate::error::Result;
+use crate::error::{Kind, Result};
 use crate::operations::follow;
 use crate::pipeline::open::Memory;
 use crate::queue::Placed;
@@ -89,10 +89,13 @@ impl Dead {
 }
 
 async fn retry(desk: &Desk, config: &Config, memory: &Memory, which: follow::Which) -> Result<u8> {
-    let retried = follow::retry(config, memory, which).await?;
+    let retried = follow::retry(config, memory, which, &desk.stop()).await?;
     let many = count(retried.retried as u64, "dead letter");
     desk.out
         .result(&retried, || format!("Retried {many}: {} done, {} failed.", retried.done, retried.failed));
+    if retried.stopped {
+        return Ok(Kind::Canceled.exit_code());
+    }
     Ok(if retried.failed > 0 || retried.waits { 3 } else { 0 })
 }
 

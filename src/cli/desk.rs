@@ -31,8 +31,13 @@ impl Desk {
         registry::open(spec, memory, access).await
     }
 
-    /// An ask with progress shown and Ctrl-C heard: once = finish what is in flight, twice = now.
+    /// An ask with progress shown and Ctrl-C heard.
     pub fn ask(&self, trigger: &'static str) -> Ask {
+        Ask { stop: self.stop(), progress: self.out.progress(), ..Ask::plain(trigger) }
+    }
+
+    /// Set by Ctrl-C: once = finish what is in flight, twice = now.
+    pub fn stop(&self) -> Stop {
         let stop = Stop::default();
         let (asked, out) = (stop.clone(), self.out);
         signals::heed(signals::BY_HAND, move || {
@@ -43,6 +48,6 @@ impl Desk {
             }
             first
         });
-        Ask { stop, progress: self.out.progress(), ..Ask::plain(trigger) }
+        stop
     }
 }

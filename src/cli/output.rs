@@ -132,7 +132,9 @@ pub fn written(outcome: std::io::Result<()>) {
         && error.kind() != ErrorKind::BrokenPipe
     {
         let error = from_io(error, "writing the result to stdout");
-        remember(error.remedy_is("Make room where stdout goes, or send it elsewhere; what was done is done."));
+        remember(
+            error.remedy_is("Make room where stdout goes, or send it elsewhere; what was done is done."),
+        );
     }
 }
 

@@ -173,12 +173,16 @@ async fn tell(desk: &Desk, config: &Config, memory: &Memory, pipeline: &str) {
 async fn work(desk: &Desk, names: &[String]) -> Result<u8> {
     let config = desk.config()?;
     let memory = desk.memory(&config, Access::Write).await?;
-    let summary = follow::attempt(&config, &memory, names).await?;
+    let summary = follow::attempt(&config, &memory, names, &desk.stop()).await?;
     desk.out.result(&summary, || {
-        format!("{} done, {} failed, {} new dead letters", summary.done, summary.failed, summary.dead)
+        let rest = if summary.stopped { "; the rest waits" } else { "" };
+        format!("{} done, {} failed, {} new dead letters{rest}", summary.done, summary.failed, summary.dead)
     });
     for fault in &summary.paused {
         desk.out.note(&format!("{} waits: {}", fault.scope.as_deref().unwrap_or_default(), fault.message));
+    }
+    if summary.stopped {
+        return Ok(Kind::Canceled.exit_code());
     }
     Ok(if summary.dead > 0 || summary.failed > 0 || !summary.paused.is_empty() { 3 } else { 0 })
 }

@@ -56,6 +56,11 @@ impl Sync {
         let mut codes = Vec::new();
         let mut first_error = None;
         for spec in chosen {
+            if ask.stop.is_set() {
+                // This one was not even begun.
+                codes.push(Kind::Canceled.exit_code());
+                break;
+            }
             match operations::sync(spec, &memory, &ask).await {
                 Ok(report) => {
                     codes.push(report.exit_code());
@@ -67,9 +72,6 @@ impl Sync {
                         .push(NotStarted { pipeline: spec.name.clone(), fault: Fault::of(&error) });
                     first_error.get_or_insert(error);
                 }
-            }
-            if ask.stop.is_set() {
-                break;
             }
         }
         drop(ask);

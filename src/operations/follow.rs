@@ -10,7 +10,7 @@ use crate::config::{Config, ShapeSpec};
 use crate::error::{Error, Kind, Result};
 use crate::pipeline::notify::Notifier;
 use crate::pipeline::open::Memory;
-use crate::pipeline::{Ask, failing};
+use crate::pipeline::{Ask, Stop, failing};
 use crate::queue::dead::{self, Letter};
 use crate::queue::{self, Placed, Summary, Task};
 use crate::registry;
@@ -31,6 +31,9 @@ pub struct Retried {
     pub failed: u64,
     #[serde(skip)]
     pub waits: bool,
+    /// A person asked to stop, and some were not begun.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub stopped: bool,
 }
 
 /// Keys counted at most: beyond that the number does not matter, and counting would take long.
@@ -128,15 +131,21 @@ pub fn whole_letter(placed: &Placed<Letter>) -> Value {
     value
 }
 
-/// Attempt every open item of these pipelines once, whatever its back-off.
-pub async fn attempt(config: &Config, memory: &Memory, names: &[String]) -> Result<Summary> {
+/// Attempt every open item of these pipelines once, whatever its back-off, until a person asks to stop.
+pub async fn attempt(config: &Config, memory: &Memory, names: &[String], stop: &Stop) -> Result<Summary> {
     let mut summary = Summary::default();
     for spec in chosen(config, names)? {
+        if stop.is_set() {
+            // What waits there is not even looked at.
+            summary.stopped = true;
+            break;
+        }
         if let Some(notifier) = Notifier::of(spec, memory) {
             summary.add(notifier.deliver(false).await?);
         }
         let line = registry::open(spec, memory, Access::Write).await?;
-        let worked = line.worker().once().await?;
+        let worker = queue::Worker { stop: stop.flag(), ..line.worker() };
+        let worked = worker.once().await?;
         if worked != Summary::default() {
             line.refresh_records().await?;
         }
@@ -155,24 +164,29 @@ pub async fn refresh(config: &Config, memory: &Memory, pipeline: &str) -> Result
 }
 
 /// Put dead letters back into the queue and attempt them; where the write itself was given up, write again.
-pub async fn retry(config: &Config, memory: &Memory, which: Which) -> Result<Retried> {
+pub async fn retry(config: &Config, memory: &Memory, which: Which, stop: &Stop) -> Result<Retried> {
     let (writes, letters): (Vec<_>, Vec<_>) =
         letters(&memory.state, which).await?.into_iter().partition(|letter| letter.then == queue::WRITE);
     dead::retry(&memory.state, &letters).await?;
     let mut summary = Summary::default();
     for letter in &writes {
+        if stop.is_set() {
+            summary.stopped = true;
+            break;
+        }
         summary.add(write_again(config, memory, letter).await?);
     }
     let mut names: Vec<String> = letters.iter().map(|letter| letter.pipeline.clone()).collect();
     names.dedup();
     if !names.is_empty() {
-        summary.add(attempt(config, memory, &names).await?);
+        summary.add(attempt(config, memory, &names, stop).await?);
     }
     Ok(Retried {
         retried: letters.len() + writes.len(),
         done: summary.done,
         failed: summary.failed,
         waits: !summary.paused.is_empty(),
+        stopped: summary.stopped,
     })
 }
 

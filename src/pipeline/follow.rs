@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::{Ask, Pipeline};
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::queue;
 use crate::state::{Report, keys};
 use crate::store::Item;
@@ -14,11 +14,11 @@ impl Pipeline {
         if let Err(error) = self.left_over(report).await {
             report.fail(&error.while_("following up"));
         }
-        if self.then.is_empty() || ask.stop.is_set() {
+        if self.then.is_empty() || report.cause == Some(Kind::Canceled) {
             return;
         }
         ask.progress.step(&self.name, "following up", None);
-        let worker = self.worker();
+        let worker = queue::Worker { stop: ask.stop.flag(), ..self.worker() };
         match if ask.waits { worker.due().await } else { worker.once().await } {
             Ok(summary) => {
                 report.dead += summary.dead;
@@ -32,6 +32,10 @@ impl Pipeline {
                 if summary.failed > 0 {
                     report
                         .warn(format!("{} follow-ups failed; `trueup queue ls` shows them", summary.failed));
+                }
+                // What else went wrong says more about the run.
+                if summary.stopped && report.cause.is_none() {
+                    report.fail(&stopped());
                 }
             }
             Err(error) => report.fail(&error.while_("following up")),
@@ -85,6 +89,13 @@ impl Pipeline {
             store: self.store.clone(),
             shape: self.shape.clone(),
             then: self.then.clone(),
+            stop: std::sync::Arc::default(),
         }
     }
+}
+
+/// A person asked to stop while follow-up work was left.
+fn stopped() -> Error {
+    Error::new(Kind::Canceled, "stopped by request before all follow-up work was begun")
+        .remedy_is("The rest waits in the queue; the next run, or `trueup queue work`, goes on with it.")
 }

@@ -203,7 +203,7 @@ impl Pipeline {
             self.follow_up(ask, &mut report).await;
             self.keep_records(ask, &mut report).await;
             self.close(&mut report, notifier, left).await;
-            if let Some(notifier) = notifier {
+            if let Some(notifier) = notifier.filter(|_| !ask.stop.is_set()) {
                 // What cannot be said now waits in the queue.
                 drop(notifier.deliver(ask.waits).await);
             }

@@ -104,6 +104,7 @@ impl Notifier {
             store: self.state.store().clone(),
             shape: Arc::new(Raw),
             then: vec![self.follow_up()],
+            stop: Arc::default(),
         };
         if waits { worker.due().await } else { worker.once().await }
     }

@@ -27,6 +27,8 @@ pub enum Done {
     Failed(Fault),
     /// The other side is out of reach; it does not count.
     HandedBack(Fault),
+    /// A person asked to stop before its turn came; it is as it was.
+    NotBegun,
 }
 
 pub struct Effects<'a> {
@@ -66,7 +68,8 @@ impl<'a> Effects<'a> {
         }
     }
 
-    /// Several at a time, until one finds the other side out of reach; the rest is handed back untried.
+    /// Several at a time, until one finds the other side out of reach, or a person asks to stop; the rest is handed back
+    /// untried.
     async fn each<'t, F>(&self, tasks: &[&'t Task], act: impl Fn(&'t Task) -> F) -> Vec<Done>
     where
         F: Future<Output = Done>,
@@ -76,6 +79,9 @@ impl<'a> Effects<'a> {
             let acting = act(task);
             let down = &down;
             async move {
+                if self.worker.is_stopped() {
+                    return Done::NotBegun;
+                }
                 if let Some(fault) = down.get() {
                     return Done::HandedBack(fault.clone());
                 }

@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -28,6 +29,8 @@ pub struct Worker {
     pub store: SharedStore,
     pub shape: Arc<dyn Shape>,
     pub then: Vec<FollowUp>,
+    /// Set by a person who wants it to end: what is in flight is finished, nothing more is begun.
+    pub stop: Arc<AtomicBool>,
 }
 
 /// What one round of work came to.
@@ -39,6 +42,9 @@ pub struct Summary {
     pub dead: u64,
     /// Follow-ups that stopped because the other side as a whole was out of reach.
     pub paused: Vec<Fault>,
+    /// A person asked to stop, and some were not begun; they stay open.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub stopped: bool,
 }
 
 impl Summary {
@@ -47,6 +53,7 @@ impl Summary {
         self.failed += other.failed;
         self.dead += other.dead;
         self.paused.extend(other.paused);
+        self.stopped |= other.stopped;
     }
 }
 
@@ -83,7 +90,7 @@ impl Worker {
     async fn rounds(&self, patient: bool, me: &str, summary: &mut Summary) -> Result<()> {
         for then in self.then.iter().filter(|then| !matches!(then.effect, super::Effect::Outside)) {
             let unsure = self.drain(then, patient, me, summary).await?;
-            if unsure.is_empty() {
+            if unsure.is_empty() || self.is_stopped() {
                 continue;
             }
             // Somebody's claims are in the way, and it is not known yet whether that somebody lives.
@@ -93,6 +100,10 @@ impl Worker {
             }
         }
         Ok(())
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::SeqCst)
     }
 
     /// Attempt what is free. Returns the claimants of which nobody knows yet whether they are there.
@@ -124,6 +135,10 @@ impl Worker {
                     let identity = keys::below(&prefix, &line.key).to_owned();
                     open.push(Claimed { identity, task, expect: Expect::Exactly(line.version.clone()) });
                 }
+            }
+            if self.is_stopped() && !open.is_empty() {
+                summary.stopped = true;
+                return Ok(HashSet::new());
             }
             let claimed = self.claim(then, open, me).await?;
             let results = effects.perform(&claimed.iter().map(|one| &one.task).collect::<Vec<_>>()).await;
@@ -199,6 +214,10 @@ impl Worker {
                 Done::Well => {
                     summary.done += 1;
                     items.push(Item::delete(key).expecting(one.expect));
+                }
+                Done::NotBegun => {
+                    summary.stopped = true;
+                    items.push(Task { claim: None, ..one.task }.item(key)?.expecting(one.expect));
                 }
                 Done::HandedBack(fault) => {
                     let task = Task { claim: None, error: Some(fault.clone()), ..one.task };

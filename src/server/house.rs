@@ -102,6 +102,11 @@ impl House {
         !self.stopping.send_replace(true)
     }
 
+    /// Set when everything is asked to end.
+    pub fn stop(&self) -> &Stop {
+        &self.stop
+    }
+
     pub fn stopping(&self) -> watch::Receiver<bool> {
         self.stopping.subscribe()
     }

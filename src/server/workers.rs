@@ -64,7 +64,8 @@ async fn work(house: &Arc<House>, name: &str) -> Result<Summary> {
                 None => Summary::default(),
             };
             let line = registry::open(shared.pipeline(&name)?, &shared.memory, Access::Write).await?;
-            summary.add(line.worker().due().await?);
+            let worker = queue::Worker { stop: shared.stop().flag(), ..line.worker() };
+            summary.add(worker.due().await?);
             if summary != Summary::default() {
                 line.refresh_records().await?;
                 tracing::info!(

@@ -130,7 +130,7 @@ async fn a_sync_that_is_killed_again_and_again_loses_nothing() {
     runs.iter().filter(|run| run["status"] == "ok").for_each(adds_up);
 }
 
-fn signal(child: &Child, name: &str) {
+pub fn signal(child: &Child, name: &str) {
     let status = Command::new("kill").args([format!("-{name}"), child.id().to_string()]).status().unwrap();
     assert!(status.success());
 }

@@ -11,5 +11,6 @@ mod plans;
 mod reports;
 mod secrets;
 mod stdout;
+mod stopped;
 mod untouched;
 mod upgrade;

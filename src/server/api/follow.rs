@@ -45,8 +45,9 @@ pub async fn queue(State(house): State<Arc<House>>, Asked(page): Asked<Page>) ->
 
 pub async fn work(State(house): State<Arc<House>>) -> Answer {
     let shared = house.clone();
-    let worked =
-        house.work(move || async move { follow::attempt(&shared.config, &shared.memory, &[]).await });
+    let worked = house.work(move || async move {
+        follow::attempt(&shared.config, &shared.memory, &[], shared.stop()).await
+    });
     answer::ok(&worked.await?)
 }
 
@@ -66,8 +67,9 @@ pub async fn show(State(house): State<Arc<House>>, Asked(Key { key }): Asked<Key
 pub async fn retry(State(house): State<Arc<House>>, body: Bytes) -> Answer {
     let which: Which = answer::body(&body)?;
     let shared = house.clone();
-    let retried =
-        house.work(move || async move { follow::retry(&shared.config, &shared.memory, which.into()).await });
+    let retried = house.work(move || async move {
+        follow::retry(&shared.config, &shared.memory, which.into(), shared.stop()).await
+    });
     answer::ok(&retried.await?)
 }
 

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 use trueup::operations::follow::{self, Which};
-use trueup::pipeline::Ask;
 use trueup::pipeline::open::Memory;
+use trueup::pipeline::{Ask, Stop};
 use trueup::queue::dead;
 use trueup::state::Status;
 use trueup::store::Access;
@@ -31,7 +31,7 @@ async fn retry(desk: &Desk) -> follow::Retried {
     let config = desk.config();
     let memory = Memory::open(&config, Access::Write, desk.clock.clone()).await.unwrap();
     let which = Which { keys: vec!["policy:p03".into()], all: false };
-    follow::retry(&config, &memory, which).await.unwrap()
+    follow::retry(&config, &memory, which, &Stop::default()).await.unwrap()
 }
 
 /// Three runs, the third of which gives up.
