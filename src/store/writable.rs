@@ -27,11 +27,13 @@ pub fn check(path: &Path) -> Result<()> {
         let message = format!("{} is a file, and would have to be a folder", existing.display());
         return Err(Error::new(Kind::Config, message));
     }
+    // By its own name: "write to ." says little.
+    let shown = if existing == Path::new(".") { fs::canonicalize(existing).ok() } else { None };
+    let shown = shown.as_deref().unwrap_or(existing).display();
     let wanted = if facts.is_dir() { Access::WRITE_OK | Access::EXEC_OK } else { Access::WRITE_OK };
     access(existing, wanted).map_err(|error| {
-        let remedy = format!("Let the user that trueup runs as write to {}.", existing.display());
-        from_io(error.into(), format!("asking whether {} may be written", existing.display()))
-            .remedy_is(remedy)
+        let remedy = format!("Let the user that trueup runs as write to {shown}.");
+        from_io(error.into(), format!("asking whether {shown} may be written")).remedy_is(remedy)
     })
 }
 

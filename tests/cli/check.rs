@@ -243,3 +243,27 @@ async fn a_replica_whose_role_lacks_a_right_is_told_which() {
     query(&admin, "alter table etcd_wal owner to postgres");
     checked(&replica(&at, &weak), 6).refuses("services postgres", "no right to", "GRANT SELECT");
 }
+
+#[test]
+fn a_folder_that_may_not_be_written_is_called_by_its_name() {
+    let home = into("\"sqlite:notes.db\"");
+    fs::set_permissions(home.path(""), Permissions::from_mode(0o755)).unwrap();
+    let ran = home.run_as_nobody(&["check", "--json"]).ends(6);
+    let folder = fs::canonicalize(home.path("")).unwrap();
+    let remedy = format!("write to {}.", folder.display());
+    ran.refuses("notes into", folder.to_str().unwrap(), &remedy);
+}
+
+#[test]
+fn a_file_in_the_place_of_a_folder_of_values_is_told_alike_by_all() {
+    for store in ["\"file:out\"", "\"file:out/deeper\""] {
+        let home = into(store);
+        home.write("out", "a file\n");
+        for verb in ["check", "plan", "audit", "sync"] {
+            let ran = home.run(&[verb, "--json"]).ends(2);
+            let said = format!("{}{}", ran.out, ran.err);
+            assert!(said.contains("a file") && said.contains("Name a folder instead"), "{verb}: {said}");
+        }
+        assert_eq!(fs::read_to_string(home.path("out")).unwrap(), "a file\n");
+    }
+}

@@ -67,13 +67,19 @@ impl Folder {
     /// Open a folder; with [`Access::Write`] it is made if need be, with [`Access::Read`] a missing one is empty.
     pub fn open(path: &Path, access: Access) -> Result<Folder> {
         let name = format!("file:{}", path.display());
+        let there = path.ancestors().find_map(|above| Some((above, fs::metadata(above).ok()?)));
+        if let Some((above, facts)) = there
+            && !facts.is_dir()
+        {
+            let message = if above == path {
+                format!("{name} is a file")
+            } else {
+                format!("{name} would be below {}, which is a file", above.display())
+            };
+            return Err(Error::new(Kind::Config, message).remedy_is("Name a folder instead."));
+        }
         if access == Access::Write {
             placing::make_folder(path).context(|| format!("opening {name}"))?;
-        }
-        if fs::metadata(path).is_ok_and(|facts| !facts.is_dir()) {
-            return Err(
-                Error::new(Kind::Config, format!("{name} is a file")).remedy_is("Name a folder instead.")
-            );
         }
         let root = Arc::new(Root { path: path.to_owned(), access });
         Ok(Folder { name, root, walks: Arc::default() })
