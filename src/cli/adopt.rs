@@ -5,20 +5,28 @@ use serde_json::json;
 
 use super::desk::Desk;
 use crate::error::{Error, Kind, Result};
+use crate::operations;
 use crate::store::Access;
 
 #[derive(Args)]
 pub struct Adopt {
     #[arg(required = true, value_name = "KEY")]
     keys: Vec<String>,
+    /// For this pipeline alone, where several hold the key as foreign
+    #[arg(long, value_name = "P")]
+    pipeline: Option<String>,
 }
 
 impl Adopt {
     pub async fn run(self, desk: &Desk) -> Result<u8> {
         let config = desk.config()?;
+        let specs = match &self.pipeline {
+            Some(name) => vec![operations::pipeline(&config, name)?],
+            None => config.pipelines.values().collect(),
+        };
         let memory = desk.memory(&config, Access::Write).await?;
         let mut adopted = Vec::new();
-        for spec in config.pipelines.values() {
+        for spec in specs {
             let line = desk.open(spec, &memory, Access::Write).await?;
             adopted.extend(line.adopt(&self.keys).await?);
         }

@@ -257,7 +257,7 @@ impl Step {
             Step::Held => decide::held(desk).await,
             Step::Approve(plan) => decide::Approve { plan }.run(desk).await,
             Step::Undo(run) => undo::Undo::of(run).run(desk).await,
-            Step::Why(key) => why::Why { key: key.to_owned() }.run(desk).await,
+            Step::Why(key) => why::Why { key: key.to_owned(), pipeline: None }.run(desk).await,
             Step::Work => queue::Queue::work().run(desk).await,
             Step::Dead => dead::Dead::ls().run(desk).await,
             Step::Page(verb) => Box::pin(page::Page::of(verb).run(desk)).await,

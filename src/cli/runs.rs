@@ -24,6 +24,10 @@ impl Runs {
         let config = desk.config()?;
         let state = desk.memory(&config, Access::Read).await?.state;
         let shown = operations::runs(&state, self.pipeline.as_deref(), self.limit).await?;
+        // One that left the config may still have a history.
+        if let (Some(name), true) = (&self.pipeline, shown.runs.is_empty()) {
+            operations::pipeline(&config, name)?;
+        }
         desk.out.result(&shown, || text(&shown.runs));
         Ok(0)
     }

@@ -14,13 +14,16 @@ use crate::store::Access;
 #[derive(Args)]
 pub struct Why {
     pub key: String,
+    /// As this pipeline tells it, where several know the key
+    #[arg(long, value_name = "P")]
+    pub pipeline: Option<String>,
 }
 
 impl Why {
     pub async fn run(self, desk: &Desk) -> Result<u8> {
         let config = desk.config()?;
         let memory = desk.memory(&config, Access::Read).await?;
-        let story = look::why(&config, &memory, &self.key).await?;
+        let story = look::why(&config, &memory, &self.key, self.pipeline.as_deref()).await?;
         desk.out.result(&story, || text(&desk.out, &story));
         Ok(0)
     }
@@ -32,6 +35,9 @@ fn text(out: &Output, story: &Story) -> String {
         let _ = writeln!(page, "  {name:<12} {value}");
     };
     line("pipeline", &story.pipeline);
+    if !story.also.is_empty() {
+        line("also", &format!("{} (`--pipeline NAME` tells of each)", story.also.join(", ")));
+    }
     line("store", &story.store);
     line("version", story.version.as_ref().map_or("not in the store", |version| &version.0));
     if let Some(print) = &story.fingerprint {

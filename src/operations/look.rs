@@ -7,56 +7,74 @@ use serde_json::{Value, json};
 use crate::config::{self, Config};
 use crate::error::{Error, Kind, Result};
 use crate::pipeline::open::Memory;
-use crate::pipeline::why::Story;
+use crate::pipeline::why::{Near, Story, memory_of, near_to};
 use crate::registry;
 use crate::store::{Access, SharedStore, StoreExt};
 
-/// The whole story of one key, as whoever wrote it tells it.
-pub async fn why(config: &Config, memory: &Memory, key: &str) -> Result<Story> {
-    let mut near = Vec::new();
-    let mut story = None;
-    let mut unknown: Option<Error> = None;
+/// The whole story of one key, as whoever wrote it tells it; or as this pipeline does.
+pub async fn why(config: &Config, memory: &Memory, key: &str, pipeline: Option<&str>) -> Result<Story> {
+    let asked = pipeline.map(|name| super::pipeline(config, name)).transpose()?;
+    let mut telling = Vec::new();
     for spec in config.pipelines.values() {
-        match ask(spec, memory, key, &mut near).await {
-            // Several may know the key; whoever wrote it tells.
-            Ok(Some(told)) => {
-                let owner = told.source.is_some();
-                story = if owner { Some(told) } else { story.or(Some(told)) };
-                if owner {
-                    break;
-                }
-            }
-            Ok(None) => {}
-            // A pipeline that cannot be reached may well be the one that knows.
-            Err(error) => _ = unknown.get_or_insert(error),
+        if let Some(remembered) = memory_of(spec, memory, key).await? {
+            telling.push((!remembered.is_owner(), spec));
         }
     }
-    if let Some(story) = story {
-        return Ok(story);
+    // Several may know the key; whoever wrote it tells.
+    telling.sort_by_key(|(is_stranger, _)| *is_stranger);
+    let mut trouble = None;
+    for (_, spec) in telling.iter().filter(|(_, spec)| asked.is_none_or(|asked| asked.name == spec.name)) {
+        match tell(spec, memory, key).await {
+            Ok(Some(mut story)) => {
+                let others = config.pipelines.keys().filter(|name| **name != story.pipeline);
+                let tells = |name: &&String| telling.iter().any(|(_, spec)| spec.name == **name);
+                story.also = others.filter(tells).cloned().collect();
+                return Ok(story);
+            }
+            Ok(None) => {}
+            // Another may be within reach.
+            Err(error) => _ = trouble.get_or_insert(error),
+        }
     }
-    if let Some(error) = unknown {
+    if let Some(error) = trouble {
         return Err(error);
     }
-    let error = Error::new(Kind::NotFound, format!("no pipeline knows the key {key}"));
-    Err(if near.is_empty() {
-        error.remedy_is("`trueup sync` has not written it; `trueup kv ls STORE` shows what a store holds.")
-    } else {
-        error.remedy_is(format!("The nearest keys: {}.", near.join(", ")))
-    })
+    let others: Vec<&str> = telling.iter().map(|(_, spec)| spec.name.as_str()).collect();
+    if let (Some(asked), false) = (asked, others.is_empty()) {
+        let message = format!("{} does not know the key {key}", asked.name);
+        let remedy = format!("Ask {}, which does: `--pipeline NAME`.", others.join(" or "));
+        return Err(Error::new(Kind::NotFound, message).remedy_is(remedy));
+    }
+    let mut near = Near::to(key);
+    let specs = config.pipelines.values().filter(|spec| asked.is_none_or(|asked| asked.name == spec.name));
+    for spec in specs {
+        remembered_near(spec, memory, key, &mut near).await?;
+    }
+    Err(unknown(key, &near))
 }
 
-async fn ask(
+async fn tell(spec: &config::Pipeline, memory: &Memory, key: &str) -> Result<Option<Story>> {
+    registry::open(spec, memory, Access::Read).await?.why(key).await
+}
+
+async fn remembered_near(
     spec: &config::Pipeline,
     memory: &Memory,
     key: &str,
-    near: &mut Vec<String>,
-) -> Result<Option<Story>> {
-    let line = registry::open(spec, memory, Access::Read).await?;
-    let story = line.why(key).await?;
-    if story.is_none() {
-        near.extend(line.near(key).await?);
+    near: &mut Near<'_>,
+) -> Result<()> {
+    near_to(&memory.state, &spec.name, key).await?.iter().for_each(|name| near.weigh(name));
+    Ok(())
+}
+
+fn unknown(key: &str, near: &Near<'_>) -> Error {
+    let error = Error::new(Kind::NotFound, format!("no pipeline knows the key {key}"));
+    let names = near.names();
+    if names.is_empty() {
+        return error
+            .remedy_is("`trueup sync` has not written it; `trueup kv ls STORE` shows what a store holds.");
     }
-    Ok(story)
+    error.remedy_is(format!("The nearest keys: {}.", names.join(", ")))
 }
 
 /// What a store holds under a key.

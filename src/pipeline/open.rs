@@ -190,7 +190,7 @@ fn github_repository(spec: &GithubSpec) -> Result<github::Repository> {
     })
 }
 
-fn shape(spec: &ShapeSpec, from: &From) -> Arc<dyn Shape> {
+pub(super) fn shape(spec: &ShapeSpec, from: &From) -> Arc<dyn Shape> {
     match spec {
         ShapeSpec::Raw => Arc::new(Raw),
         ShapeSpec::Policy => Arc::new(Policy::default()),

@@ -1,15 +1,21 @@
 //! The whole story of one key: who owns it, what the source said, every write and what came of it, what waits.
 
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
 use serde::Serialize;
 
 use super::Pipeline;
 use super::failing::Failing;
+use super::open::{self, Memory};
+use crate::config;
 use crate::error::{Fault, Result};
 use crate::queue;
 use crate::record::{Fingerprint, Version};
-use crate::state::held::{Decision, HeldItem};
+use crate::shape::Shape;
+use crate::state::held::{Decision, Header, HeldItem};
 use crate::state::journal::{Change, Exceptions, Late};
-use crate::state::{Base, Pointer, Report, Tombstone, keys, retention};
+use crate::state::{Base, Pointer, Report, State, Tombstone, keys, retention};
 use crate::store::{Query, StoreExt};
 
 #[derive(Debug, Serialize)]
@@ -30,6 +36,9 @@ pub struct Story {
     pub dead: Vec<Waiting>,
     pub drift: Option<&'static str>,
     pub errors: Vec<Trouble>,
+    /// Other pipelines that have something to tell about the same key.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -74,41 +83,27 @@ const RUNS_MAX: usize = 30;
 impl Pipeline {
     /// The story of a key, if this pipeline has anything to tell about it.
     pub async fn why(&self, key: &str) -> Result<Option<Story>> {
-        for identity in self.identities_of(key) {
-            let base: Option<Base> = self.state.read(&keys::base(&self.name, &identity)).await?;
-            let stone: Option<Tombstone> = self.state.read(&keys::tombstone(&self.name, &identity)).await?;
-            let held = self.held_about(&identity).await?;
-            let failing: Option<Failing> = self.state.read(&keys::failing(&self.name, &identity)).await?;
-            if base.is_some() || stone.is_some() || held.is_some() || failing.is_some() {
-                return self.tell(identity, base, stone, held).await.map(Some);
-            }
+        match remembered(&self.state, &self.name, self.shape.as_ref(), key).await? {
+            Some(remembered) => self.tell(remembered).await.map(Some),
+            None => Ok(None),
         }
-        Ok(None)
     }
 
-    /// What a key may be called in state: by the shape's claim, below its prefix, or itself.
-    fn identities_of(&self, key: &str) -> Vec<String> {
-        let below = self.shape.key_prefix().and_then(|prefix| key.strip_prefix(prefix)).map(str::to_owned);
-        let mut names: Vec<String> = self.shape.claims(key).into_iter().chain(below).collect();
-        names.push(key.to_owned());
-        names
-    }
-
-    async fn tell(
-        &self,
-        identity: String,
-        base: Option<Base>,
-        stone: Option<Tombstone>,
-        held: Option<HeldItem>,
-    ) -> Result<Story> {
+    async fn tell(&self, remembered: Remembered) -> Result<Story> {
+        let Remembered { identity, base, stone, held } = remembered;
         let by_prefix = || self.shape.key_prefix().map(|prefix| format!("{prefix}{identity}"));
         let key = base.as_ref().map(|base| base.key(&identity).to_owned());
         let key = key.or_else(|| stone.as_ref().and_then(|stone| stone.key.clone()));
         let key = key.or_else(by_prefix).unwrap_or_else(|| identity.clone());
         let stored = self.store.get_one(&key).await?;
         let mut history = Vec::new();
+        let mut times = Times::of(&self.state);
+        let seen = match base.as_ref() {
+            Some(base) => times.of_run(&base.written.run).await?,
+            None => None,
+        };
         for start in [base.as_ref().map(|base| &base.written), stone.as_ref().map(|stone| &stone.written)] {
-            self.walk_back(start.cloned(), &mut history).await?;
+            self.walk_back(start.cloned(), &mut times, &mut history).await?;
         }
         history.sort_by(|a, b| b.run.cmp(&a.run));
         let bytes = stored.as_ref().map(|stored| Fingerprint::of(&stored.value));
@@ -123,7 +118,7 @@ impl Pipeline {
             store: self.store.name().to_owned(),
             version: stored.map(|stored| stored.version),
             fingerprint: base.as_ref().map(|base| base.fingerprint),
-            source: base.map(|base| self.source_side(base)),
+            source: base.map(|base| self.source_side(base, seen)),
             history,
             held,
             decision: self.state.read(&keys::decision(&self.name, &identity)).await?,
@@ -131,33 +126,29 @@ impl Pipeline {
             dead: self.given_up(&identity).await?,
             drift,
             errors: self.troubles(&identity, &key).await?,
+            also: Vec::new(),
             key,
             identity,
         })
     }
 
-    fn source_side(&self, base: Base) -> SourceSide {
+    fn source_side(&self, base: Base, seen: Option<String>) -> SourceSide {
         SourceSide {
             name: self.source.name().to_owned(),
-            seen: time_of(&base.written.run),
+            seen,
             version: base.body,
             scope: base.scope.to_string(),
             shape: format!("{} {}", self.shape.name(), self.shape.version()),
         }
     }
 
-    async fn held_about(&self, identity: &str) -> Result<Option<HeldItem>> {
-        for header in self.state.read_all::<crate::state::held::Header>(&keys::held_of(&self.name)).await? {
-            let item = self.state.read(&keys::held_item(&self.name, &header.1.plan, identity)).await?;
-            if item.is_some() {
-                return Ok(item);
-            }
-        }
-        Ok(None)
-    }
-
     /// From write to the write before it, and on to the key's earlier lives, as far as the journal goes.
-    async fn walk_back(&self, start: Option<Pointer>, history: &mut Vec<Event>) -> Result<()> {
+    async fn walk_back(
+        &self,
+        start: Option<Pointer>,
+        times: &mut Times<'_>,
+        history: &mut Vec<Event>,
+    ) -> Result<()> {
         let (mut next, mut earlier) = (start, None);
         while let Some(at) = next.take() {
             if history.len() >= EVENTS_MAX {
@@ -171,7 +162,7 @@ impl Pipeline {
                 self.state.read(&keys::outcomes(&self.name, &at.run, at.batch)).await?;
             let late = late.unwrap_or_default().into_iter().find(|(index, _)| *index == at.index);
             history.push(Event {
-                at: time_of(&at.run),
+                at: times.of_run(&at.run).await?,
                 change: intent.change,
                 outcome: late.map_or_else(|| "applied".to_owned(), |(_, late)| said(&late)),
                 sha256: intent.bytes_hash(),
@@ -229,26 +220,134 @@ impl Pipeline {
         Ok(all)
     }
 
-    /// Known keys near a key nobody knows: those around it in byte order, and those that read alike.
+    /// Known keys near a key nobody knows.
     pub async fn near(&self, key: &str) -> Result<Vec<String>> {
-        let prefix = keys::bases(&self.name);
-        let start: String = key.chars().take(key.chars().count() / 2).collect();
-        let below = format!("{prefix}{start}");
-        let mut lines = self.state.store().list(Query { limit: 200, ..Query::keys(&below) }).await?.items;
-        if lines.is_empty() {
-            lines = self.state.store().list(Query { limit: 200, ..Query::keys(&prefix) }).await?.items;
+        near_to(&self.state, &self.name, key).await
+    }
+}
+
+/// Keys a pipeline knows near one that it does not: those around it in byte order, and those that read alike.
+pub async fn near_to(state: &State, pipeline: &str, key: &str) -> Result<Vec<String>> {
+    let prefix = keys::bases(pipeline);
+    let start: String = key.chars().take(key.chars().count() / 2).collect();
+    let below = format!("{prefix}{start}");
+    let mut lines = state.store().list(Query { limit: 200, ..Query::keys(&below) }).await?.items;
+    if lines.is_empty() {
+        lines = state.store().list(Query { limit: 200, ..Query::keys(&prefix) }).await?.items;
+    }
+    let mut names: Vec<String> =
+        lines.into_iter().map(|line| keys::below(&prefix, &line.key).to_owned()).collect();
+    names.sort_by_key(|name| Reverse(alike(name, key)));
+    names.truncate(NEAR_MAX);
+    Ok(names)
+}
+
+/// What a pipeline remembers of a key.
+pub struct Remembered {
+    identity: String,
+    base: Option<Base>,
+    stone: Option<Tombstone>,
+    held: Option<HeldItem>,
+}
+
+impl Remembered {
+    /// The pipeline wrote what is there.
+    pub fn is_owner(&self) -> bool {
+        self.base.is_some()
+    }
+}
+
+/// What a pipeline of the config remembers of a key. The state alone is asked: neither source nor store is opened.
+pub async fn memory_of(spec: &config::Pipeline, memory: &Memory, key: &str) -> Result<Option<Remembered>> {
+    let shape = open::shape(&spec.shape, &spec.from);
+    remembered(&memory.state, &spec.name, shape.as_ref(), key).await
+}
+
+async fn remembered(state: &State, name: &str, shape: &dyn Shape, key: &str) -> Result<Option<Remembered>> {
+    for identity in identities_of(shape, key) {
+        let base: Option<Base> = state.read(&keys::base(name, &identity)).await?;
+        let stone: Option<Tombstone> = state.read(&keys::tombstone(name, &identity)).await?;
+        let held = held_about(state, name, &identity).await?;
+        let failing: Option<Failing> = state.read(&keys::failing(name, &identity)).await?;
+        if base.is_some() || stone.is_some() || held.is_some() || failing.is_some() {
+            return Ok(Some(Remembered { identity, base, stone, held }));
         }
-        let mut names: Vec<String> =
-            lines.into_iter().map(|line| keys::below(&prefix, &line.key).to_owned()).collect();
-        names.sort_by_key(|name| std::cmp::Reverse(alike(name, key)));
-        names.truncate(3);
-        Ok(names)
+    }
+    Ok(None)
+}
+
+/// What a key may be called in state: by the shape's claim, below its prefix, or itself.
+pub(super) fn identities_of(shape: &dyn Shape, key: &str) -> Vec<String> {
+    let below = shape.key_prefix().and_then(|prefix| key.strip_prefix(prefix)).map(str::to_owned);
+    let mut names: Vec<String> = shape.claims(key).into_iter().chain(below).collect();
+    names.push(key.to_owned());
+    names
+}
+
+async fn held_about(state: &State, name: &str, identity: &str) -> Result<Option<HeldItem>> {
+    for header in state.read_all::<Header>(&keys::held_of(name)).await? {
+        let item = state.read(&keys::held_item(name, &header.1.plan, identity)).await?;
+        if item.is_some() {
+            return Ok(item);
+        }
+    }
+    Ok(None)
+}
+
+/// Keys that read like one that nobody knows, the nearest first, each once.
+pub struct Near<'k> {
+    key: &'k str,
+    found: Vec<(Reverse<u32>, String)>,
+}
+
+/// Near keys that are named: enough to find the one that was meant.
+const NEAR_MAX: usize = 3;
+
+impl<'k> Near<'k> {
+    pub fn to(key: &'k str) -> Self {
+        Near { key, found: Vec::new() }
+    }
+
+    pub fn weigh(&mut self, name: &str) {
+        if self.found.iter().any(|(_, known)| known == name) {
+            return;
+        }
+        self.found.push((Reverse(alike(name, self.key)), name.to_owned()));
+        self.found.sort();
+        self.found.truncate(NEAR_MAX);
+    }
+
+    pub fn names(&self) -> Vec<&str> {
+        self.found.iter().map(|(_, name)| name.as_str()).collect()
     }
 }
 
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a similarity between 0 and 1, for sorting
 fn alike(a: &str, b: &str) -> u32 {
     (strsim::jaro_winkler(a, b) * 1_000_000.0) as u32
+}
+
+/// When runs began: as their reports say, and where those are forgotten by their ids. Ids only ever grow, so after a run
+/// with a clock that was ahead they tell its time for all that follow.
+struct Times<'s> {
+    state: &'s State,
+    known: HashMap<String, Option<String>>,
+}
+
+impl<'s> Times<'s> {
+    fn of(state: &'s State) -> Self {
+        Times { state, known: HashMap::new() }
+    }
+
+    async fn of_run(&mut self, run: &str) -> Result<Option<String>> {
+        if let Some(known) = self.known.get(run) {
+            return Ok(known.clone());
+        }
+        let report: Option<Report> = self.state.read(&keys::run(run)).await?;
+        let time = report.map(|report| report.started).or_else(|| time_of(run));
+        self.known.insert(run.to_owned(), time.clone());
+        Ok(time)
+    }
 }
 
 fn time_of(run: &str) -> Option<String> {

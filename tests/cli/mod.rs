@@ -6,6 +6,7 @@ mod codes;
 mod help;
 pub mod home;
 mod https;
+mod keys;
 pub mod killed;
 mod plans;
 mod reports;

@@ -12,6 +12,7 @@ use crate::server::answer::{self, Answer, Asked, Named};
 #[derive(Debug, Deserialize)]
 pub struct Key {
     key: String,
+    pipeline: Option<String>,
 }
 
 pub async fn held(State(house): State<Arc<House>>) -> Answer {
@@ -38,7 +39,9 @@ pub async fn reject(State(house): State<Arc<House>>, Named(plan): Named<String>)
     answer::ok(&Runs::of(vec![report]))
 }
 
-pub async fn why(State(house): State<Arc<House>>, Asked(Key { key }): Asked<Key>) -> Answer {
+pub async fn why(State(house): State<Arc<House>>, Asked(asked): Asked<Key>) -> Answer {
+    let Key { key, pipeline } = asked;
     answer::some_key(&key)?;
-    answer::ok(&look::why(&house.config, &house.memory, &key).await?)
+    let pipeline = pipeline.map(|name| house.pipeline(&name)).transpose()?.map(|spec| spec.name.as_str());
+    answer::ok(&look::why(&house.config, &house.memory, &key, pipeline).await?)
 }

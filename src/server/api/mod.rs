@@ -158,7 +158,7 @@ pub const ROUTES: &[Route] = &[
     act("/api/held/{plan}/approve", "Apply what is held under a plan", "Runs", || post(decisions::approve)),
     act("/api/held/{plan}/reject", "Drop what is held under a plan", "Runs", || post(decisions::reject)),
     read("/api/why", "The whole story of one key", "Story", || get(decisions::why))
-        .asks(&[must("key", "the key")]),
+        .asks(&[must("key", "the key"), may("pipeline", "string", "as this pipeline tells it")]),
     read("/api/queue", "Follow-up work that waits", "Queue", || get(follow::queue)).asks(&[may(
         "limit",
         "integer",

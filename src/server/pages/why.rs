@@ -20,14 +20,17 @@ use crate::server::answer::{Asked, No};
 pub struct Which {
     #[serde(default)]
     key: String,
+    pipeline: Option<String>,
 }
 
-pub async fn show(State(house): State<Shared>, Asked(Which { key }): Asked<Which>) -> Result<Response, No> {
+pub async fn show(State(house): State<Shared>, Asked(asked): Asked<Which>) -> Result<Response, No> {
+    let Which { key, pipeline } = asked;
+    let pipeline = pipeline.map(|name| house.pipeline(&name)).transpose()?.map(|spec| spec.name.as_str());
     let told = match key.trim() {
         "" => {
             html! { p.card.empty { "Name a key to see where it came from, every change to it, and what waits." } }
         }
-        key => match look::why(&house.config, &house.memory, key).await {
+        key => match look::why(&house.config, &house.memory, key, pipeline).await {
             Ok(story) => story_of(&story, house.clock.now()),
             Err(error) if matches!(error.kind(), Kind::NotFound) => unknown(&Fault::of(&error)),
             Err(error) => return Err(error.into()),
@@ -89,6 +92,10 @@ fn facts(story: &Story, now: Timestamp) -> Markup {
     html! {
         dl.facts {
             div { dt { "Pipeline" } dd { a href={ "/pipelines/" (part(&story.pipeline)) } { (story.pipeline) } } }
+            @if !story.also.is_empty() { div { dt { "Also in" } dd { @for (at, name) in story.also.iter().enumerate() {
+                @if at > 0 { ", " }
+                a href={ "/why?key=" (part(&story.key)) "&pipeline=" (part(name)) } { (name) }
+            } } } }
             div { dt { "Store" } dd { (story.store) } }
             @if let Some(version) = &story.version { div { dt { "Version there" } dd.mono { (version) } } }
             @if let Some(source) = &story.source {
