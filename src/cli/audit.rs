@@ -4,9 +4,11 @@ use clap::Args;
 
 use super::desk::Desk;
 use super::output::{Color, Output};
+use super::sync::tell_not_started;
 use crate::error::Result;
-use crate::operations;
+use crate::operations::{self, NotStarted};
 use crate::pipeline::audit::{Audit as Found, Budget};
+use crate::pipeline::{Ask, Stop};
 use crate::state::report::gravest;
 use crate::store::Access;
 
@@ -31,11 +33,15 @@ impl Audit {
         let access = if self.repair { Access::Write } else { Access::Read };
         let memory = desk.memory(&config, access).await?;
         let chosen = operations::chosen(&config, &self.pipelines)?;
-        let repair = || self.repair.then(|| desk.ask("repair"));
+        let stop = if self.repair { desk.stop() } else { Stop::default() };
+        let ask = || Ask { stop: stop.clone(), progress: desk.out.progress(), ..Ask::plain("repair") };
+        let repair = || self.repair.then(ask);
         let requests_per_second = self.rate.map(|rate| usize::try_from(rate).unwrap_or(usize::MAX));
         let budget = Budget { one_in: self.sample.max(1), requests_per_second };
         let audits = operations::audit(&chosen, &memory, budget, repair).await?;
-        let code = gravest(audits.audits.iter().map(|audit| if audit.is_clean() { 0 } else { 3 }));
+        let drifted = audits.audits.iter().map(|audit| if audit.is_clean() { 0 } else { 3 });
+        let code = gravest(drifted.chain(audits.not_started.iter().map(NotStarted::exit_code)));
+        tell_not_started(&desk.out, &audits.not_started);
         desk.out.result(&audits, || audits.audits.iter().map(|audit| text(&desk.out, audit)).collect());
         Ok(code)
     }
@@ -48,7 +54,11 @@ fn text(out: &Output, audit: &Found) -> String {
     let mut text = format!("{}: {counts}\n", out.paint(Color::Bold, &audit.pipeline));
     for drifted in audit.drift.iter().take(SHOWN) {
         let error = drifted.error.as_ref().map(|fault| format!(": {}", fault.message)).unwrap_or_default();
-        text.push_str(&format!("  {} {}{error}\n", out.paint(Color::Yellow, drifted.class), drifted.key));
+        text.push_str(&format!(
+            "  {} {}{error}\n",
+            out.paint(Color::Yellow, drifted.class),
+            drifted.key
+        ));
     }
     let more = audit.drift.len().saturating_sub(SHOWN) as u64 + audit.omitted;
     if more > 0 {

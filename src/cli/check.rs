@@ -52,10 +52,13 @@ pub async fn run(desk: &Desk) -> Result<u8> {
         Err(error) => Err(Error::from(&Fault::of(error))),
     };
     checks.push(Check::of("state", config.state.name.clone(), state));
-    if let Ok(memory) = &memory {
-        for spec in config.pipelines.values() {
-            checks.extend(pipeline(desk, spec, memory).await);
-        }
+    // Sources and stores can be reached without what is remembered of them.
+    let memory = match memory {
+        Ok(memory) => memory,
+        Err(_) => Memory::blank(&config, desk.clock.clone()).await?,
+    };
+    for spec in config.pipelines.values() {
+        checks.extend(pipeline(desk, spec, &memory).await);
     }
     for name in config.replicas.keys() {
         checks.extend(replica(desk, &config, name).await);

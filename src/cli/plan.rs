@@ -7,11 +7,15 @@ use clap::Args;
 
 use super::desk::Desk;
 use super::output::{Color, Output, count};
+use super::sync::tell_not_started;
+use crate::config;
 use crate::error::{Error, Kind, Result, from_io};
-use crate::operations::{self, Plans};
+use crate::operations::{self, NotStarted, Plans};
 use crate::pipeline::Ask;
+use crate::pipeline::open::Memory;
 use crate::pipeline::preview::Preview;
 use crate::pipeline::seal::Sealed;
+use crate::state::report::gravest;
 use crate::store::Access;
 
 #[derive(Args)]
@@ -45,19 +49,31 @@ impl Plan {
             may_write(file)?;
         }
         let memory = desk.memory(&config, Access::Read).await?;
-        let mut plans = Plans { plans: Vec::new() };
+        let mut plans = Plans::default();
         for spec in chosen {
-            let line = desk.open(spec, &memory, Access::Read).await?;
-            let ask = Ask { only: self.only.clone(), full: self.full, ..Ask::plain("plan") };
-            plans.plans.push(line.preview(&ask).await?);
-            if let Some(file) = &self.out {
-                let sealed = line.seal(&ask, &spec.digest).await?;
-                write(file, &sealed)?;
-                desk.out.note(&format!("Sealed in {}; `trueup sync --plan {0}` applies it.", file.display()));
+            match self.look(desk, spec, &memory).await {
+                Ok(preview) => plans.plans.push(preview),
+                Err(error) => plans.not_started.push(NotStarted::of(spec, &error)),
             }
         }
+        if plans.plans.is_empty() {
+            NotStarted::none_started(&plans.not_started)?;
+        }
+        tell_not_started(&desk.out, &plans.not_started);
         show(&desk.out, &plans);
-        Ok(0)
+        Ok(gravest(plans.not_started.iter().map(NotStarted::exit_code)))
+    }
+
+    async fn look(&self, desk: &Desk, spec: &config::Pipeline, memory: &Memory) -> Result<Preview> {
+        let line = desk.open(spec, memory, Access::Read).await?;
+        let ask = Ask { only: self.only.clone(), full: self.full, ..Ask::plain("plan") };
+        let preview = line.preview(&ask).await?;
+        if let Some(file) = &self.out {
+            let sealed = line.seal(&ask, &spec.digest).await?;
+            write(file, &sealed)?;
+            desk.out.note(&format!("Sealed in {}; `trueup sync --plan {0}` applies it.", file.display()));
+        }
+        Ok(preview)
     }
 }
 
@@ -117,7 +133,12 @@ fn text(out: &Output, plan: &Preview) -> String {
     }
     more(&mut text, plan.add.len());
     for update in plan.update.iter().take(SHOWN) {
-        text.push_str(&format!("  {} {} ({})\n", out.paint(Color::Yellow, "~"), update.key, update.why));
+        text.push_str(&format!(
+            "  {} {} ({})\n",
+            out.paint(Color::Yellow, "~"),
+            update.key,
+            update.why
+        ));
         for line in update.diff.iter().flat_map(|diff| diff.lines().skip(2)) {
             let color = match line.as_bytes().first() {
                 Some(b'+') => Color::Green,

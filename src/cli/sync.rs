@@ -7,7 +7,7 @@ use clap::Args;
 use super::desk::Desk;
 use super::output::{Color, Output, count};
 use crate::config::{self, ShapeSpec};
-use crate::error::{Error, Fault, Kind, Result, from_io};
+use crate::error::{Error, Kind, Result, from_io};
 use crate::operations::{self, NotStarted, Runs};
 use crate::pipeline::Ask;
 use crate::pipeline::seal::Sealed;
@@ -54,7 +54,6 @@ impl Sync {
         let archives = archives(&chosen);
         let mut runs = Runs::of(Vec::new());
         let mut codes = Vec::new();
-        let mut first_error = None;
         for spec in chosen {
             if ask.stop.is_set() {
                 // This one was not even begun.
@@ -68,14 +67,12 @@ impl Sync {
                 }
                 Err(error) => {
                     codes.push(error.kind().exit_code());
-                    runs.not_started
-                        .push(NotStarted { pipeline: spec.name.clone(), fault: Fault::of(&error) });
-                    first_error.get_or_insert(error);
+                    runs.not_started.push(NotStarted::of(spec, &error));
                 }
             }
         }
         drop(ask);
-        finish(desk, &runs, &archives, first_error, codes)
+        finish(desk, &runs, &archives, codes)
     }
 }
 
@@ -108,16 +105,26 @@ fn read_plan(file: &Path) -> Result<String> {
 }
 
 /// Once a run started, its report is the result; an error is the result only when none did.
-fn finish(desk: &Desk, runs: &Runs, archives: &[String], error: Option<Error>, codes: Vec<u8>) -> Result<u8> {
-    if let (true, Some(error)) = (runs.runs.is_empty(), error) {
-        return Err(error);
+fn finish(desk: &Desk, runs: &Runs, archives: &[String], codes: Vec<u8>) -> Result<u8> {
+    if runs.runs.is_empty() {
+        NotStarted::none_started(&runs.not_started)?;
     }
-    for failed in &runs.not_started {
-        desk.out.note(&format!("{}: {}", failed.pipeline, failed.fault.message));
-        desk.out.note(&format!("  what to do: {}", failed.fault.remedy));
-    }
+    tell_not_started(&desk.out, &runs.not_started);
     show(&desk.out, runs, archives);
     Ok(gravest(codes))
+}
+
+/// Pipelines that could not start, beside the results of the others.
+pub fn tell_not_started(out: &Output, pipelines: &[NotStarted]) {
+    for failed in pipelines {
+        out.trouble(&format!(
+            "{} {}: {}",
+            out.paint(Color::Red, "error"),
+            failed.pipeline,
+            failed.fault.message
+        ));
+        out.trouble(&format!("  what to do: {}", failed.fault.remedy));
+    }
 }
 
 /// Show one report as the result of a command.

@@ -46,14 +46,41 @@ pub struct NotStarted {
     pub fault: Fault,
 }
 
-#[derive(Serialize)]
-pub struct Plans {
-    pub plans: Vec<Preview>,
+impl NotStarted {
+    pub fn of(spec: &config::Pipeline, error: &Error) -> Self {
+        NotStarted { pipeline: spec.name.clone(), fault: Fault::of(error) }
+    }
+
+    /// What to answer when none of several pipelines could start: why the first could not.
+    pub fn none_started(all: &[NotStarted]) -> Result<()> {
+        all.first().map_or(Ok(()), |first| Err(Error::from(&first.fault)))
+    }
+
+    pub fn exit_code(&self) -> u8 {
+        self.fault.kind.exit_code()
+    }
 }
 
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
+pub struct Plans {
+    pub plans: Vec<Preview>,
+    /// Pipelines of which nothing can be said.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_started: Vec<NotStarted>,
+}
+
+impl Plans {
+    pub fn of(plans: Vec<Preview>) -> Self {
+        Plans { plans, not_started: Vec::new() }
+    }
+}
+
+#[derive(Default, Serialize)]
 pub struct Audits {
     pub audits: Vec<Audit>,
+    /// Pipelines that could not be audited.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_started: Vec<NotStarted>,
 }
 
 #[derive(Serialize)]
@@ -212,7 +239,7 @@ pub async fn undo(config: &Config, memory: &Memory, run: &str, ask: &Ask) -> Res
 /// What undoing a run would do.
 pub async fn preview_undo(config: &Config, memory: &Memory, run: &str) -> Result<Plans> {
     let line = undone_line(config, memory, run, Access::Read).await?;
-    Ok(Plans { plans: vec![line.preview_undo(run).await?] })
+    Ok(Plans::of(vec![line.preview_undo(run).await?]))
 }
 
 async fn undone_line(config: &Config, memory: &Memory, run: &str, access: Access) -> Result<Pipeline> {
@@ -220,19 +247,25 @@ async fn undone_line(config: &Config, memory: &Memory, run: &str, access: Access
     registry::open(pipeline(config, &done.pipeline)?, memory, access).await
 }
 
-/// Compare source, state and store of these pipelines; with an ask, repair.
+/// Compare source, state and store of these pipelines; with an ask, repair. An error means that none could be audited.
 pub async fn audit(
     specs: &[&config::Pipeline],
     memory: &Memory,
     budget: Budget,
     repair: impl Fn() -> Option<Ask>,
 ) -> Result<Audits> {
-    let mut audits = Vec::new();
+    let mut all = Audits::default();
     for spec in specs {
         let ask = repair();
         let access = if ask.is_some() { Access::Write } else { Access::Read };
-        let line = registry::open(spec, memory, access).await?;
-        audits.push(line.audit(budget, ask).await?);
+        let audit = async { registry::open(spec, memory, access).await?.audit(budget, ask).await };
+        match audit.await {
+            Ok(audit) => all.audits.push(audit),
+            Err(error) => all.not_started.push(NotStarted::of(spec, &error)),
+        }
     }
-    Ok(Audits { audits })
+    if all.audits.is_empty() {
+        NotStarted::none_started(&all.not_started)?;
+    }
+    Ok(all)
 }

@@ -65,6 +65,15 @@ impl Memory {
     }
 }
 
+impl Memory {
+    /// A state in which nothing is: for looking at everything else when the real one cannot be opened.
+    pub async fn blank(config: &Config, clock: SharedClock) -> Result<Self> {
+        let state = State::open(Arc::new(crate::store::memory::Memory::new())).await?;
+        let copies = config.base.join(".trueup").join("git");
+        Ok(Memory { state, locks: Arc::new(Locks::in_process()), clock, copies })
+    }
+}
+
 /// Renewals have a connection of their own: they must not wait behind a run's writes.
 async fn leases(config: &Config, state: &State, access: Access, clock: &SharedClock) -> Result<Leases> {
     let store = match access {

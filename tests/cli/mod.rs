@@ -11,6 +11,7 @@ pub mod killed;
 mod plans;
 mod reports;
 mod secrets;
+mod several;
 mod stdout;
 mod stopped;
 mod untouched;

@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::error::{Error, Fault, Kind};
+use crate::error::{Error, Kind};
 use crate::operations::{self, NotStarted, Plans, Runs};
 use crate::pipeline::Ask;
 use crate::pipeline::audit::Budget;
@@ -84,7 +84,7 @@ pub async fn plan(State(house): State<Arc<House>>, Named(name): Named<String>, b
     let shared = house.clone();
     let plan = house
         .work(move || async move { operations::plan(shared.pipeline(&name)?, &shared.memory, &ask).await });
-    answer::ok(&Plans { plans: vec![plan.await?] })
+    answer::ok(&Plans::of(vec![plan.await?]))
 }
 
 pub async fn audit(State(house): State<Arc<House>>, Named(name): Named<String>, body: Bytes) -> Answer {
@@ -114,10 +114,7 @@ pub async fn scheduled(State(house): State<Arc<House>>, Asked(asked): Asked<Sche
         owned = true;
         match house.sync(&spec.name, house.ask(slots::TRIGGER)).await {
             Ok(report) => runs.runs.push(report),
-            Err(error) => {
-                let (pipeline, fault) = (spec.name.clone(), Fault::of(&error));
-                runs.not_started.push(NotStarted { pipeline, fault });
-            }
+            Err(error) => runs.not_started.push(NotStarted::of(spec, &error)),
         }
     }
     if !owned {
@@ -125,10 +122,10 @@ pub async fn scheduled(State(house): State<Arc<House>>, Asked(asked): Asked<Sche
             .remedy_is("Write the expression as the config does, with + for a space.")
             .into());
     }
-    match (runs.runs.is_empty(), runs.not_started.first()) {
-        (true, Some(none)) => Err(Error::from(&none.fault).into()),
-        _ => answer::ok(&runs),
+    if runs.runs.is_empty() {
+        NotStarted::none_started(&runs.not_started)?;
     }
+    answer::ok(&runs)
 }
 
 fn asked(house: &House, body: &[u8], trigger: &'static str) -> Result<Ask, No> {
