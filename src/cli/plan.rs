@@ -10,11 +10,11 @@ use super::output::{Color, Output, count};
 use super::sync::tell_not_started;
 use crate::config;
 use crate::error::{Error, Kind, Result, from_io};
-use crate::operations::{self, NotStarted, Plans};
-use crate::pipeline::Ask;
+use crate::operations::{self, NotStarted, Plans, look};
 use crate::pipeline::open::Memory;
 use crate::pipeline::preview::Preview;
 use crate::pipeline::seal::Sealed;
+use crate::pipeline::{Ask, Stop};
 use crate::state::report::gravest;
 use crate::store::Access;
 
@@ -49,6 +49,9 @@ impl Plan {
             may_write(file)?;
         }
         let memory = desk.memory(&config, Access::Read).await?;
+        if let Some(key) = &self.only {
+            look::is_known(&chosen, &memory, key, &Stop::default()).await?;
+        }
         let mut plans = Plans::default();
         for spec in chosen {
             match self.look(desk, spec, &memory).await {

@@ -8,7 +8,7 @@ use super::desk::Desk;
 use super::output::{Color, Output, count};
 use crate::config::{self, ShapeSpec};
 use crate::error::{Error, Kind, Result, from_io};
-use crate::operations::{self, NotStarted, Runs};
+use crate::operations::{self, NotStarted, Runs, look};
 use crate::pipeline::Ask;
 use crate::pipeline::seal::Sealed;
 use crate::state::report::{ERRORS_MAX, gravest, untold};
@@ -51,6 +51,9 @@ impl Sync {
         let memory = desk.memory(&config, Access::Write).await?;
         let ask = desk.ask("manual");
         let ask = Ask { only: self.only, full: self.full, ..ask };
+        if let Some(key) = &ask.only {
+            look::is_known(&chosen, &memory, key, &ask.stop).await?;
+        }
         let archives = archives(&chosen);
         let mut runs = Runs::of(Vec::new());
         let mut codes = Vec::new();

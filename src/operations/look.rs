@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::config::{self, Config};
 use crate::error::{Error, Kind, Result};
+use crate::pipeline::Stop;
 use crate::pipeline::open::Memory;
 use crate::pipeline::why::{Near, Story, memory_of, near_to};
 use crate::registry;
@@ -75,6 +76,34 @@ fn unknown(key: &str, near: &Near<'_>) -> Error {
             .remedy_is("`trueup sync` has not written it; `trueup kv ls STORE` shows what a store holds.");
     }
     error.remedy_is(format!("The nearest keys: {}.", names.join(", ")))
+}
+
+/// An error when none of these pipelines knows a key, be it by its source, its store or what is remembered: to run for
+/// it alone would do nothing and be called a success. One that cannot be asked may be the one that knows; its run
+/// tells more.
+pub async fn is_known(specs: &[&config::Pipeline], memory: &Memory, key: &str, stop: &Stop) -> Result<()> {
+    let mut near = Near::to(key);
+    for spec in specs {
+        if memory_of(spec, memory, key).await?.is_some() {
+            return Ok(());
+        }
+        remembered_near(spec, memory, key, &mut near).await?;
+    }
+    let mut lines = Vec::new();
+    for spec in specs {
+        let Ok(line) = registry::open(spec, memory, Access::Read).await else { return Ok(()) };
+        if line.keeps(key).await.unwrap_or(true) {
+            return Ok(());
+        }
+        lines.push(line);
+    }
+    // Sources last: they are listed, and may be far away.
+    for line in lines {
+        if line.lists(key, &mut near, stop).await? {
+            return Ok(());
+        }
+    }
+    Err(unknown(key, &near))
 }
 
 /// What a store holds under a key.

@@ -35,6 +35,7 @@ mod footing;
 mod guard;
 pub mod hold;
 mod joined;
+mod known;
 mod lines;
 pub mod notify;
 pub mod open;

@@ -26,6 +26,36 @@ fn two() -> Home {
 }
 
 #[test]
+fn a_key_that_nobody_knows_is_no_success() {
+    let home = two();
+    for args in [&["sync", "--only", "aple", "--json"][..], &["plan", "--only", "aple", "--json"]] {
+        let ran = home.run(args).ends(1).says(&["no pipeline knows the key aple", "apple"]);
+        assert_eq!(ran.json()["error"]["kind"], "not_found");
+    }
+    assert!(home.run(&["runs", "--json"]).json()["runs"].as_array().unwrap().is_empty(), "no run was begun");
+
+    home.run(&["sync", "--only", "apple", "--json"]).ends(0);
+    assert_eq!(home.keys("sqlite:first.db"), ["apple"], "the source knows it");
+    home.run(&["sync"]).ends(0);
+    home.run(&["sync", "--only", "zebar"]).ends(1).says(&["zebra"]);
+    home.run(&["sync", "first", "--only", "zebra"]).ends(1);
+    home.remove("b/zebra");
+    home.run(&["sync", "--only", "zebra"]).ends(0);
+    assert_eq!(home.keys("sqlite:second.db"), ["shared"], "what is remembered knows it");
+    home.run(&["sync", "--only", "zebra"]).ends(0);
+    home.run(&["kv", "put", "sqlite:second.db", "theirs", "x"]).ends(0);
+    home.run(&["sync", "--only", "theirs"]).ends(0);
+}
+
+/// Nobody can say what a source holds that cannot be read.
+#[test]
+fn a_source_that_cannot_be_read_is_told_and_not_the_key() {
+    let home = two();
+    fs::remove_dir_all(home.path("b")).unwrap();
+    home.run(&["sync", "second", "--only", "zebra"]).ends(1).says(&["does not exist"]);
+}
+
+#[test]
 fn the_story_of_a_key_names_the_other_pipelines_that_know_it() {
     let home = two();
     home.run(&["sync"]).ends(0);
