@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::desk::Desk;
-use super::output::{Color, Output};
+use super::output::{Color, Output, named};
 use super::sync::tell_not_started;
 use crate::error::Result;
 use crate::operations::{self, NotStarted};
@@ -57,7 +57,7 @@ fn text(out: &Output, audit: &Found) -> String {
         text.push_str(&format!(
             "  {} {}{error}\n",
             out.paint(Color::Yellow, drifted.class),
-            drifted.key
+            named(&drifted.key)
         ));
     }
     let more = audit.drift.len().saturating_sub(SHOWN) as u64 + audit.omitted;

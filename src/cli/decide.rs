@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::desk::Desk;
-use super::output::{Color, count};
+use super::output::{Color, count, named};
 use super::sync::show_one;
 use crate::error::Result;
 use crate::operations::{self, Group};
@@ -34,7 +34,7 @@ fn text(desk: &Desk, group: &Group) -> String {
         group.rule
     );
     for key in group.keys.iter().take(SHOWN) {
-        text.push_str(&format!("    {key}\n"));
+        text.push_str(&format!("    {}\n", named(key)));
     }
     if group.keys.len() > SHOWN {
         text.push_str(&format!("    … and {} more\n", group.keys.len() - SHOWN));

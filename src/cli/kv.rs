@@ -4,6 +4,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::desk::Desk;
+use super::output::named;
 use crate::config;
 use crate::error::Result;
 use crate::operations::look;
@@ -77,7 +78,7 @@ async fn ls(desk: &Desk, store: &SharedStore, prefix: &str) -> Result<u8> {
             if desk.out.json {
                 keys.push(json!({ "key": line.key, "version": line.version }));
             } else {
-                desk.out.bytes(line.key.as_bytes());
+                desk.out.line(&named(&line.key));
             }
         }
         if !page.more {

@@ -38,7 +38,14 @@ impl Output {
         }
         let text = text();
         if !text.is_empty() {
-            line(text.trim_end_matches('\n'));
+            self.line(text.trim_end_matches('\n'));
+        }
+    }
+
+    /// A line for people.
+    pub fn line(&self, text: &str) {
+        if !self.silent {
+            line(&legible(text, self.color));
         }
     }
 
@@ -62,14 +69,19 @@ impl Output {
     /// Something a person may want to know on the way.
     pub fn note(&self, text: &str) {
         if !self.quiet {
-            say(text);
+            self.say(text);
         }
+    }
+
+    /// To stderr.
+    fn say(&self, text: &str) {
+        say(&legible(text, self.color));
     }
 
     /// Something that went wrong on the way. It is said to the quiet too.
     pub fn trouble(&self, text: &str) {
         if !self.silent {
-            say(text);
+            self.say(text);
         }
     }
 
@@ -83,12 +95,12 @@ impl Output {
 
     /// What went wrong beside a result that was shown.
     pub fn fault(&self, fault: &Fault) {
-        say(&format!("{} {}", self.paint(Color::Red, "error:"), fault.message));
-        say(&format!("  {} {}", self.paint(Color::Dim, "what to do:"), fault.remedy));
+        self.say(&format!("{} {}", self.paint(Color::Red, "error:"), fault.message));
+        self.say(&format!("  {} {}", self.paint(Color::Dim, "what to do:"), fault.remedy));
     }
 
     pub fn paint(&self, color: Color, text: &str) -> String {
-        if self.color { format!("\u{1b}[{}m{text}\u{1b}[0m", color.code()) } else { text.to_owned() }
+        if self.color { format!("{}{text}{PLAIN}", color.ink()) } else { text.to_owned() }
     }
 
     /// Bars on a terminal, plain lines otherwise, nothing when quiet.
@@ -153,16 +165,49 @@ pub enum Color {
     Bold,
 }
 
+/// Colours on their way to the terminal are characters that Unicode leaves to programs. Every escape sequence is made
+/// at the very end, so that one that is part of a name is known for what it is.
+const INKS: [(char, &str); 6] = [
+    (PLAIN, "\u{1b}[0m"),
+    ('\u{fdd1}', "\u{1b}[31m"),
+    ('\u{fdd2}', "\u{1b}[32m"),
+    ('\u{fdd3}', "\u{1b}[33m"),
+    ('\u{fdd4}', "\u{1b}[2m"),
+    ('\u{fdd5}', "\u{1b}[1m"),
+];
+const PLAIN: char = '\u{fdd0}';
+
 impl Color {
-    fn code(self) -> u8 {
+    fn ink(self) -> char {
         match self {
-            Color::Red => 31,
-            Color::Green => 32,
-            Color::Yellow => 33,
-            Color::Dim => 2,
-            Color::Bold => 1,
+            Color::Red => '\u{fdd1}',
+            Color::Green => '\u{fdd2}',
+            Color::Yellow => '\u{fdd3}',
+            Color::Dim => '\u{fdd4}',
+            Color::Bold => '\u{fdd5}',
         }
     }
+}
+
+/// Text for people. Control characters, which names and values of others may hold, are spelled out: on a terminal they
+/// would move, hide or forge what is shown.
+fn legible(text: &str, color: bool) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match INKS.iter().find(|(ink, _)| color && *ink == letter) {
+            Some((_, code)) => shown.push_str(code),
+            None if letter.is_control() && !matches!(letter, '\n' | '\t') => {
+                shown.extend(letter.escape_default())
+            }
+            None => shown.push(letter),
+        }
+    }
+    shown
+}
+
+/// A name within a line: a line break in it is spelled out, too.
+pub fn named(name: &str) -> String {
+    name.replace('\n', "\\n")
 }
 
 struct Shown {
@@ -175,8 +220,8 @@ impl Progress for Shown {
         if !self.bars {
             match items {
                 Some(0) => {}
-                Some(items) => say(&format!("{pipeline}: {name} {items}")),
-                None => say(&format!("{pipeline}: {name}")),
+                Some(items) => say(&legible(&format!("{pipeline}: {name} {items}"), false)),
+                None => say(&legible(&format!("{pipeline}: {name}"), false)),
             }
             return;
         }
@@ -227,12 +272,14 @@ fn style(template: &str) -> ProgressStyle {
 
 /// Rows as columns, padded to the widest cell, by characters.
 pub fn table(rows: &[Vec<String>]) -> String {
+    let shown = |cell: &String| legible(&named(cell), false);
+    let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(shown).collect()).collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width =
         |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
     let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
     let mut text = String::new();
-    for row in rows {
+    for row in &rows {
         let cells = row
             .iter()
             .zip(&widths)

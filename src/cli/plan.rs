@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::desk::Desk;
-use super::output::{Color, Output, count};
+use super::output::{Color, Output, count, named};
 use super::sync::tell_not_started;
 use crate::config;
 use crate::error::{Error, Kind, Result, from_io};
@@ -132,14 +132,14 @@ fn text(out: &Output, plan: &Preview) -> String {
         }
     };
     for add in plan.add.iter().take(SHOWN) {
-        text.push_str(&format!("  {} {}\n", out.paint(Color::Green, "+"), add.key));
+        text.push_str(&format!("  {} {}\n", out.paint(Color::Green, "+"), named(&add.key)));
     }
     more(&mut text, plan.add.len());
     for update in plan.update.iter().take(SHOWN) {
         text.push_str(&format!(
             "  {} {} ({})\n",
             out.paint(Color::Yellow, "~"),
-            update.key,
+            named(&update.key),
             update.why
         ));
         for line in update.diff.iter().flat_map(|diff| diff.lines().skip(2)) {
@@ -153,7 +153,7 @@ fn text(out: &Output, plan: &Preview) -> String {
     }
     more(&mut text, plan.update.len());
     for delete in plan.delete.iter().take(SHOWN) {
-        text.push_str(&format!("  {} {}\n", out.paint(Color::Red, "-"), delete.key));
+        text.push_str(&format!("  {} {}\n", out.paint(Color::Red, "-"), named(&delete.key)));
     }
     more(&mut text, plan.delete.len());
     for held in plan.held.iter().take(SHOWN) {
@@ -161,13 +161,13 @@ fn text(out: &Output, plan: &Preview) -> String {
             "  {} {} {} ({})\n",
             out.paint(Color::Yellow, "held"),
             held.change.name(),
-            held.key,
+            named(&held.key),
             held.rule
         ));
     }
     more(&mut text, plan.held.len());
     for fault in &plan.failed {
-        let key = fault.key.as_deref().unwrap_or_default();
+        let key = named(fault.key.as_deref().unwrap_or_default());
         text.push_str(&format!("  {} {key}: {}\n", out.paint(Color::Red, "bad"), fault.message));
     }
     for scope in &plan.unproven {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::desk::Desk;
-use super::output::{Color, Output, count};
+use super::output::{Color, Output, count, named};
 use crate::config::{self, ShapeSpec};
 use crate::error::{Error, Kind, Result, from_io};
 use crate::operations::{self, NotStarted, Runs, look};
@@ -161,7 +161,7 @@ fn tell_troubles(out: &Output, report: &Report) {
     const SHOWN: usize = 20;
     let troubles = report.troubles();
     for trouble in troubles.iter().take(SHOWN) {
-        let place = trouble.place().map(|at| format!(" {at}:")).unwrap_or_default();
+        let place = trouble.place().map(|at| format!(" {}:", named(&at))).unwrap_or_default();
         let (error, fault) = (out.paint(Color::Red, "error"), trouble.fault);
         out.trouble(&format!("{error} {}:{place} {}", report.pipeline, fault.message));
         out.trouble(&format!("  what to do: {}", fault.remedy));

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use clap::Args;
 
 use super::desk::Desk;
-use super::output::{Color, Output};
+use super::output::{Color, Output, named};
 use crate::error::Result;
 use crate::operations::look;
 use crate::pipeline::why::{Story, Waiting};
@@ -30,7 +30,7 @@ impl Why {
 }
 
 fn text(out: &Output, story: &Story) -> String {
-    let mut page = format!("{}\n", out.paint(Color::Bold, &story.key));
+    let mut page = format!("{}\n", out.paint(Color::Bold, &named(&story.key)));
     let mut line = |name: &str, value: &str| {
         let _ = writeln!(page, "  {name:<12} {value}");
     };

@@ -136,6 +136,8 @@ impl Config {
 
     /// Validate a text. `path` is what messages call it, and its folder is where relative paths begin.
     pub fn parse(text: &str, path: &Path, env: &dyn Fn(&str) -> Option<String>) -> Result<Config> {
+        // A mark of the encoding that some editors put in front is no part of the first line.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let problems = Problems::new(path, text);
         let config = read(&problems, path, env);
         match (problems.into_error(), config) {

@@ -8,6 +8,7 @@ pub mod home;
 mod https;
 mod keys;
 pub mod killed;
+mod legible;
 mod plans;
 mod reports;
 mod secrets;
