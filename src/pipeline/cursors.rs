@@ -26,6 +26,19 @@ async fn all(line: &Pipeline) -> Result<Cursors> {
     Ok(all.into_iter().map(|(key, cursor)| (keys::below(&prefix, &key).to_owned(), cursor)).collect())
 }
 
+/// Where a scope was left off stands for what the baseline knows of it. Before that changes it is forgotten, and told anew
+/// only when all went well: a run that breaks off, or a single item that fails, would leave it standing for rows that are
+/// others by now, and a source that returns to them would be taken for one that did not change.
+pub async fn forget(line: &Pipeline, touched: impl IntoIterator<Item: AsRef<str>>) -> Result<()> {
+    let mut touched = touched.into_iter().peekable();
+    if touched.peek().is_none() {
+        return Ok(());
+    }
+    let known = all(line).await?;
+    let touched = touched.filter(|scope| known.contains_key(scope.as_ref()));
+    line.state.commit_in_parts(touched.map(|scope| Item::delete(key(line, scope.as_ref()))).collect()).await
+}
+
 /// What state learns of them at the end of a pass. The settings go last: until they are there, nothing goes on from what
 /// stands before them.
 pub async fn settled(

@@ -37,6 +37,8 @@ pub struct Plan {
     pub void: Vec<String>,
     pub shadowed: Vec<(String, String, String)>,
     pub failed: Vec<String>,
+    /// Scopes in which something is about to change.
+    pub touched: HashSet<Scope>,
     /// Identities whose change was given up before, and is still wanted.
     pub given_up: HashSet<String>,
     /// What `approve` takes: over what is held, or over everything when nothing is.
@@ -127,6 +129,7 @@ impl Decider<'_> {
         self.plan.void.append(&mut reading.void);
         self.plan.shadowed = reading.shadowed;
         self.plan.failed = reading.failed;
+        self.plan.touched.extend(reading.touched);
         self.plan.id = self.plan_id()?;
         Ok(self.plan)
     }
@@ -199,6 +202,7 @@ impl Decider<'_> {
     }
 
     fn absent(&mut self, mut step: Step) -> Result<()> {
+        self.plan.touched.insert(step.scope.clone());
         let Some((_, base)) = step.base()? else { return Ok(()) };
         match self.line.shape.absent(&base.prior(&step.identity), None, self.line.clock.now()) {
             Absent::Delete => self.consider(step),

@@ -279,6 +279,7 @@ impl Pipeline {
         };
         let outcome = match planned {
             Ok(()) => {
+                cursors::forget(self, &plan.touched).await?;
                 let items = plan.adds + plan.updates + plan.deletes;
                 if items > 0 || !applier.has_begun() {
                     ask.progress.step(&self.name, "writing", Some(items));

@@ -19,7 +19,7 @@ use super::steps::Steps;
 use super::stock::Strangers;
 use super::{Ask, Pipeline};
 use crate::error::{Error, Fault, Kind, Result};
-use crate::record::Fingerprint;
+use crate::record::{Fingerprint, Scope};
 use crate::source::{self, Cursors, Events};
 use crate::state::footing::Footing;
 use crate::state::held::Verdict;
@@ -50,11 +50,23 @@ pub struct Reading {
     pub met_older: bool,
     /// Identities held by the last pass and met again in this one, so that they are judged anew.
     pub met: HashSet<String>,
+    /// Scopes something of is about to change, or moves to another scope.
+    pub touched: HashSet<Scope>,
     /// Scopes without a change at the source in which the store was changed: to mend that they must be read.
     stale: HashSet<String>,
 }
 
 impl Reading {
+    /// What is known of the step's scope will not be true any more, nor of the one it comes from.
+    fn touch(&mut self, scope: &Scope, left: Option<&str>) {
+        if !self.touched.contains(scope) {
+            self.touched.insert(scope.clone());
+        }
+        if let Some(left) = left.filter(|left| !self.touched.contains(*left)) {
+            self.touched.insert(left.into());
+        }
+    }
+
     /// Of the baseline only its sum was looked at.
     fn stand_on(&mut self, footing: &Footing) {
         self.known = footing.sum.count;
@@ -317,15 +329,15 @@ impl<'a> Merge<'a> {
             version: &peeked.version,
         });
         let finding = detect::sighted(stamp, &sighting.entry.version, known_as, &seen, self.line.drift);
+        let known = known.as_ref().zip(peeked.as_ref());
         match finding {
             Finding::Same if self.heal.contains(&sighting.identity) => {
-                self.push_step(
-                    sighting,
-                    Action::Change(Change::Update, Why::Drift),
-                    stamp,
-                    known.as_ref(),
-                    seen,
-                )?;
+                self.push_step(sighting, Action::Change(Change::Update, Why::Drift), stamp, known, seen)?;
+            }
+            // Another scope lists it now, and answers for it from now on.
+            Finding::Same if peeked.as_ref().is_some_and(|peeked| *peeked.scope != *sighting.entry.scope) => {
+                self.void_decision(&sighting.identity);
+                self.push_step(sighting, Action::Restamp, stamp, known, seen)?;
             }
             Finding::Same => {
                 self.void_decision(&sighting.identity);
@@ -335,7 +347,7 @@ impl<'a> Merge<'a> {
                 self.report.warn(left_so(&sighting.identity, class));
                 self.report.count(&sighting.entry.scope, |counts| counts.unchanged += 1);
             }
-            Finding::Act(action) => self.push_step(sighting, action, stamp, known.as_ref(), seen)?,
+            Finding::Act(action) => self.push_step(sighting, action, stamp, known, seen)?,
         }
         Ok(())
     }
@@ -345,7 +357,7 @@ impl<'a> Merge<'a> {
         sighting: Box<Sighting>,
         action: Action,
         stamp: Fingerprint,
-        known: Option<&Listed>,
+        known: Option<(&Listed, &Peek<'_>)>,
         seen: Seen,
     ) -> Result<()> {
         match (&mut self.found.all_new, action, &seen) {
@@ -361,13 +373,16 @@ impl<'a> Merge<'a> {
             action,
             stamp: Some(stamp),
             entry: Some(entry),
-            base: known.map(kept).transpose()?,
+            base: known.map(|(known, _)| kept(known)).transpose()?,
             seen,
             after: None,
         };
         match &mut self.onward {
             Some(onward) => onward.push(step),
-            None => self.found.steps.push(&step)?,
+            None => {
+                self.found.touch(&step.scope, known.map(|(_, peeked)| &*peeked.scope));
+                self.found.steps.push(&step)?;
+            }
         }
         Ok(())
     }
@@ -469,6 +484,7 @@ impl<'a> Merge<'a> {
             return self.found.unseen.push(&step);
         }
         self.found.all_new = None;
+        self.found.touch(&step.scope, None);
         self.found.steps.push(&step)
     }
 

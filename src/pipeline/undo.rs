@@ -1,7 +1,7 @@
 //! Undo: the reverse of a run, itself a run. Values come from the journal; a key that somebody changed since is held,
 //! not overwritten; what was undone stays pinned, so that the next tick does not redo what a person undid.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +31,8 @@ struct Reverse {
     key: String,
     change: Change,
     scope: String,
+    /// The scope it was in before, where the baseline knew it.
+    before: Option<String>,
     stamp: Option<Fingerprint>,
 }
 
@@ -71,6 +73,8 @@ struct Plan {
     steps: Steps,
     held: Vec<HeldItem>,
     reverses: Vec<(Change, String)>,
+    /// Scopes in which something goes back.
+    scopes: HashSet<String>,
 }
 
 impl Pipeline {
@@ -135,6 +139,7 @@ impl Pipeline {
             count_held(report, held, true);
         }
         ask.progress.step(&self.name, "undoing", Some(plan.steps.len()));
+        super::cursors::forget(self, &plan.scopes).await?;
         let preparer =
             Reverser { line: self, run, undo_run: report.id.clone(), values_weigh: Lately::default() };
         let mut applier = Applier::new(self, ask, &preparer, report);
@@ -249,6 +254,7 @@ impl Pipeline {
             key: intent.key().to_owned(),
             change,
             scope: base.map(|base| base.scope.to_string()).unwrap_or_default(),
+            before: intent.prior_base.as_ref().map(|known| known.base.scope.to_string()),
             // What the source still says: its content where that is compared, else its stamp.
             stamp: intent
                 .next
@@ -284,7 +290,8 @@ impl Pipeline {
 }
 
 fn divide(reverses: Vec<Reverse>, holds: &Holds) -> Result<Plan> {
-    let mut plan = Plan { steps: Steps::default(), held: Vec::new(), reverses: Vec::new() };
+    let (steps, scopes) = (Steps::default(), HashSet::new());
+    let mut plan = Plan { steps, held: Vec::new(), reverses: Vec::new(), scopes };
     for one in reverses {
         let rule = match one.change {
             Change::Add => None,
@@ -295,6 +302,8 @@ fn divide(reverses: Vec<Reverse>, holds: &Holds) -> Result<Plan> {
             Some(rule) => plan.held.push(one.held(rule, false)),
             None => {
                 plan.steps.push(&one)?;
+                plan.scopes.extend(one.before);
+                plan.scopes.insert(one.scope);
                 plan.reverses.push((one.change, one.key));
             }
         }

@@ -7,6 +7,7 @@
 //! It refuses to guess: an answer that is not what the recipe says breaks its scope, and an item that does not fit its
 //! columns is an error of that item alone.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -226,6 +227,19 @@ impl Api {
     }
 }
 
+/// A parent's key as one step of a scope's name: a scope covers what is below it, and `1` is not above `1/a`.
+fn below(external_id: &str) -> Cow<'_, str> {
+    if external_id.contains(['/', '%']) {
+        return external_id.replace('%', "%25").replace('/', "%2F").into();
+    }
+    external_id.into()
+}
+
+/// The key again.
+fn above(step: &str) -> String {
+    step.replace("%2F", "/").replace("%25", "%")
+}
+
 /// Turns the messages of scopes into events.
 struct Telling<'a> {
     api: &'a Api,
@@ -256,7 +270,7 @@ impl Telling<'_> {
 
     fn scope(&self, parent: Option<&Parent>) -> Scope {
         match parent {
-            Some(parent) => format!("{}/{}", self.table(), parent.external_id).into(),
+            Some(parent) => format!("{}/{}", self.table(), below(&parent.external_id)).into(),
             None => self.table().into(),
         }
     }
@@ -403,7 +417,8 @@ impl Source for Rest {
     fn owner(&self, scope: &str) -> Option<String> {
         let (name, parent_id) = scope.split_once('/')?;
         let child = self.api.spec.resources.iter().find(|resource| resource.table.name == name)?;
-        Some(format!("{}/{parent_id}", self.api.spec.resources[child.parent?].table.name))
+        let parent = &self.api.spec.resources[child.parent?].table.name;
+        Some(format!("{parent}/{}", above(parent_id)))
     }
 
     fn has_owners(&self) -> bool {

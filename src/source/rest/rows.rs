@@ -19,7 +19,7 @@ const ROW_BYTES: usize = 128;
 const BLOCK_BYTES: usize = 4 << 10;
 
 /// Part of every digest, so that another way to make them is another digest.
-const FORM: &[u8] = b"rows of a scope, 2";
+const FORM: &[u8] = b"rows of a scope, 3";
 
 /// The rows of a scope as one hash: over ids and checksums in the order they came.
 #[derive(Clone)]

@@ -110,7 +110,7 @@ enum Read {
 }
 
 /// Part of every mark: changes when the same answer would become other rows.
-const FORM: &[u8] = b"an answer, 1";
+const FORM: &[u8] = b"an answer, 2";
 
 /// Where a scope was left off: what its rows came to and, behind a blank, the mark of the answer they came in.
 pub fn cursor(rows: String, mark: Option<String>) -> String {

@@ -3,9 +3,11 @@
 
 mod canonical;
 mod changes;
+mod desk;
 mod fresh;
 mod growth;
 mod kit;
+mod moves;
 mod quiet;
 mod recipes;
 mod runs;
