@@ -208,6 +208,7 @@ impl<'a, P: Prepare> Applier<'a, P> {
                         Settled::Unchanged => counts.unchanged += 1,
                         Settled::Skipped => counts.skipped += 1,
                         Settled::Missing => counts.missing += 1,
+                        Settled::Forgotten => {}
                     });
                 }
                 Ready::Parked { entry, parked } => {

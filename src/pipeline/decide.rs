@@ -9,11 +9,13 @@ use super::failing::Failing;
 use super::guard::{self, Holds, Population, Waitings};
 use super::past::Past;
 use super::plan::{Action, PlanId, Seen, Step, Why};
-use super::read::{Reading, left_so};
+use super::read::left_so;
+use super::reading::Reading;
 use super::scopes::{Absence, Scopes};
 use super::steps::Steps;
-use super::weigh::{Weighed, is_edited, needs_a_look, weigh};
+use super::weigh::{Weighed, is_edited, needs_a_look, strayed, weigh};
 use super::{Ask, Pipeline};
+use crate::config::Heal;
 use crate::error::Result;
 use crate::record::Scope;
 use crate::shape::Absent;
@@ -193,8 +195,9 @@ impl Decider<'_> {
                         self.absent(step)?;
                     }
                 }
-                Absence::StillThere => self.still_there(&step),
-                Absence::Unknown => {}
+                Absence::StillThere => self.still_there(step)?,
+                Absence::Unknown if !self.line.source.has_scope(&step.scope) => self.forget(step)?,
+                Absence::Unknown => self.still_missing(&step),
             }
         }
         self.gone.extend(orphans);
@@ -202,11 +205,15 @@ impl Decider<'_> {
     }
 
     fn absent(&mut self, mut step: Step) -> Result<()> {
-        self.plan.touched.insert(step.scope.clone());
         let Some((_, base)) = step.base()? else { return Ok(()) };
         match self.line.shape.absent(&base.prior(&step.identity), None, self.line.clock.now()) {
             Absent::Delete => self.consider(step),
             Absent::Put(_) => {
+                step.action = Action::Change(Change::Update, Why::Absent);
+                self.consider(step)
+            }
+            Absent::Keep if step.seen == Seen::Nothing => self.forget(step),
+            Absent::Keep if self.is_marked_otherwise(&step) => {
                 step.action = Action::Change(Change::Update, Why::Absent);
                 self.consider(step)
             }
@@ -218,27 +225,50 @@ impl Decider<'_> {
         }
     }
 
-    /// Not read because its scope did not change: it counts as before.
-    fn still_there(&mut self, step: &Step) {
+    /// Neither the source nor the store has it, or nobody asks for it any more: nothing is to be known of it.
+    fn forget(&mut self, mut step: Step) -> Result<()> {
+        self.plan.touched.insert(step.scope.clone());
+        step.action = Action::Restamp;
+        self.weighed.push(&step)
+    }
+
+    /// It is marked, and somebody changed it since.
+    fn is_marked_otherwise(&self, step: &Step) -> bool {
+        let heals = self.line.drift.edited == Heal::Heal;
+        heals && (self.ask.heal.contains(&step.identity) || strayed(step))
+    }
+
+    /// Nobody knows whether it is back, so it counts as before.
+    fn still_missing(&mut self, step: &Step) {
+        if self.is_missing(step) {
+            self.report.count(&step.scope, |counts| counts.missing += 1);
+        }
+    }
+
+    fn is_missing(&self, step: &Step) -> bool {
+        let base = step.base().ok().flatten();
+        base.is_some_and(|(_, base)| self.line.shape.is_missing(&base.prior(&step.identity)))
+    }
+
+    /// Not read because its scope did not change: it counts as before. What was gone before is still gone, and what that
+    /// means may have changed.
+    fn still_there(&mut self, step: Step) -> Result<()> {
         if self.past.keeps_absent(&step.identity) {
-            return; // counted with what stays held, or not at the source
+            return Ok(()); // counted with what stays held, or not at the source
+        }
+        if self.is_missing(&step) {
+            return self.absent(step);
         }
         let parked = self.past.parked_identities.contains(&step.identity);
-        let missing = match step.base() {
-            Ok(Some((_, base))) => self.line.shape.is_missing(&base.prior(&step.identity)),
-            _ => false,
-        };
-        self.report.count(&step.scope, |counts| match (missing, parked) {
-            (true, _) => counts.missing += 1,
-            (false, true) => {
-                counts.scanned += 1;
+        self.report.count(&step.scope, |counts| {
+            counts.scanned += 1;
+            if parked {
                 counts.skipped += 1;
-            }
-            (false, false) => {
-                counts.scanned += 1;
+            } else {
                 counts.unchanged += 1;
             }
         });
+        Ok(())
     }
 
     /// What was held or parked in a scope that was not read again stays so, and is said again.
@@ -309,6 +339,9 @@ impl Decider<'_> {
             Change::Add => {}
             Change::Update => self.population.updates += 1,
             Change::Delete => self.population.deletes += 1,
+        }
+        if step.entry.is_none() && !self.plan.touched.contains(&step.scope) {
+            self.plan.touched.insert(step.scope.clone());
         }
         self.plan.count(&step);
         self.weighed.push(&step)

@@ -2,16 +2,18 @@
 //! for together, because some sources can give many at once, and no more of them than memory takes.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
+use super::Pipeline;
 use super::cores;
 use super::plan::{Action, Step, Why};
 use super::prepare::{Prepare as _, Preparer, Ready, Settled, fail, park};
 use super::render::{self, Drawn};
 use crate::error::{Error, Result};
 use crate::record::{Body, Entry};
-use crate::shape::{Absent, Output, Rendered};
-use crate::state::journal::Change;
-use crate::state::{Base, keys};
+use crate::shape::{Absent, Output, Prior, Rendered};
+use crate::state::journal::{Change, Intent};
+use crate::state::{Base, Pointer, keys};
 use crate::store::{Item, Stored};
 
 /// A value on its way, before it is known what is there.
@@ -128,6 +130,7 @@ impl Preparer<'_> {
         match step.action {
             Action::Change(Change::Delete, _) => First::Drafted(Drafted::Delete(step)),
             Action::Change(Change::Update, Why::Absent) => First::Drafted(Drafted::Absent(step)),
+            Action::Restamp if step.entry.is_none() => First::Drafted(Drafted::Done(self.forgotten(step))),
             Action::Restamp if step.after.is_some() => First::Drafted(Drafted::Done(self.known_same(&step))),
             Action::Change(..) | Action::Restamp => {
                 match render::without_body(self.line, &step).transpose() {
@@ -171,21 +174,33 @@ impl Preparer<'_> {
         }
     }
 
+    /// Nothing is known of it any more.
+    fn forgotten(&self, step: Box<Step>) -> Ready {
+        let mut items = vec![Item::delete(keys::base(&self.line.name, &step.identity))];
+        items.extend(self.release(&step));
+        Ready::Settled { scope: step.scope, how: Settled::Forgotten, items, note: None }
+    }
+
     /// Gone from the source, but the shape keeps them, marked. What the store holds of them is asked for together.
     #[allow(clippy::vec_box)] // they come in boxes, and are handed on in them
     async fn draft_absent(&self, mut steps: Vec<Box<Step>>, drafts: &mut VecDeque<Drafted>) {
         while !steps.is_empty() {
             let (count, stored) = self.stored_of(&steps).await;
-            let some = steps.drain(..count);
+            let some: Vec<Box<Step>> = steps.drain(..count).collect();
             match stored {
-                Ok(stored) => drafts.extend(some.zip(stored).map(|(step, held)| self.marked(step, held))),
-                Err(error) => drafts.extend(some.map(|step| Drafted::Done(fail(&step, &error)))),
+                Ok(stored) => {
+                    let mut told = Told::default();
+                    for (step, held) in some.into_iter().zip(stored) {
+                        drafts.push_back(self.marked(step, held, &mut told).await);
+                    }
+                }
+                Err(error) => drafts.extend(some.iter().map(|step| Drafted::Done(fail(step, &error)))),
             }
         }
     }
 
-    fn marked(&self, step: Box<Step>, stored: Option<Stored>) -> Drafted {
-        match self.mark_absent(&step, stored) {
+    async fn marked(&self, step: Box<Step>, stored: Option<Stored>, told: &mut Told) -> Drafted {
+        match self.mark_absent(&step, stored, told).await {
             Ok(Some(output)) => {
                 let entry = Some(Box::new(Entry::new(step.identity.clone(), &step.scope, "")));
                 Drafted::Put(Box::new(Draft { step, output, entry, body: None, remark: None }))
@@ -199,12 +214,63 @@ impl Preparer<'_> {
         }
     }
 
-    fn mark_absent(&self, step: &Step, stored: Option<Stored>) -> Result<Option<Output>> {
+    async fn mark_absent(
+        &self,
+        step: &Step,
+        stored: Option<Stored>,
+        told: &mut Told,
+    ) -> Result<Option<Output>> {
         let (Some((_, base)), Some(stored)) = (step.base()?, stored) else { return Ok(None) };
         let prior = base.prior(&step.identity);
+        if self.line.shape.is_missing(&prior) {
+            return self.marked_before(base, &prior, &stored, told).await;
+        }
         Ok(match self.line.shape.absent(&prior, Some(&stored.value), self.line.clock.now()) {
             Absent::Put(output) => Some(output),
             Absent::Delete | Absent::Keep => None,
         })
+    }
+
+    /// It was marked already, and somebody changed it. What it was is in the journal; if that is no longer kept, what is
+    /// there gets its mark back.
+    async fn marked_before(
+        &self,
+        base: &Base,
+        prior: &Prior,
+        stored: &Stored,
+        told: &mut Told,
+    ) -> Result<Option<Output>> {
+        let (shape, mut at) = (&self.line.shape, Some(base.written.clone()));
+        for _ in 0..CHANGES_MAX {
+            let Some(place) = at.filter(|place| !place.is_unset()) else { break };
+            let Some(intent) = told.intent(self.line, &place).await? else { break };
+            if let Some(before) = &intent.prior {
+                let value = before.load(&self.line.state, &self.line.name, &place.run).await?;
+                let output = shape.mark_again(prior, &value);
+                if let Some(output) = output.filter(|output| output.fingerprint == base.fingerprint) {
+                    return Ok(Some(output));
+                }
+            }
+            at = intent.prior_base.as_ref().map(|known| known.base.written.clone());
+        }
+        Ok(shape.mark_again(prior, &stored.value))
+    }
+}
+
+/// Changes of one record that are looked back through: somebody may have changed it more than once.
+const CHANGES_MAX: usize = 8;
+
+/// The batch of the journal that was read last: neighbours are often in the same.
+#[derive(Default)]
+struct Told(Option<(Arc<str>, u32, Vec<Intent>)>);
+
+impl Told {
+    async fn intent(&mut self, line: &Pipeline, place: &Pointer) -> Result<Option<Intent>> {
+        let is_here = |(run, batch, _): &(Arc<str>, u32, _)| *run == place.run && *batch == place.batch;
+        if !self.0.as_ref().is_some_and(is_here) {
+            let intents = line.state.intents(&line.name, &place.run, place.batch).await?;
+            self.0 = Some((place.run.clone(), place.batch, intents.unwrap_or_default()));
+        }
+        Ok(self.0.as_ref().and_then(|(_, _, intents)| intents.get(place.index as usize)).cloned())
     }
 }

@@ -49,6 +49,7 @@ pub mod preview;
 mod priors;
 mod put;
 mod read;
+mod reading;
 pub mod records;
 mod recover;
 mod render;

@@ -56,6 +56,8 @@ pub enum Settled {
     Skipped,
     /// Gone from the source, and there is nothing left to mark.
     Missing,
+    /// Nobody has it, or asks for it, any more.
+    Forgotten,
 }
 
 pub struct Write {

@@ -194,7 +194,8 @@ impl Preparer<'_> {
         };
         let mut items = vec![base.item(&self.line.name, &step.identity, stamp)?];
         items.extend(self.release(step));
-        Ok(Ready::Settled { scope: step.scope.clone(), how: Settled::Unchanged, items, note: None })
+        let how = if step.entry.is_some() { Settled::Unchanged } else { Settled::Missing };
+        Ok(Ready::Settled { scope: step.scope.clone(), how, items, note: None })
     }
 }
 

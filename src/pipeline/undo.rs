@@ -255,10 +255,12 @@ impl Pipeline {
             change,
             scope: base.map(|base| base.scope.to_string()).unwrap_or_default(),
             before: intent.prior_base.as_ref().map(|known| known.base.scope.to_string()),
-            // What the source still says: its content where that is compared, else its stamp.
+            // What the source still says: its content where that is compared, else its stamp; nothing where it was marked
+            // because the source had it no more.
             stamp: intent
                 .next
                 .as_ref()
+                .filter(|next| !self.shape.is_missing(&next.base.prior(&intent.identity)))
                 .map(|next| if self.compares_content() { next.base.fingerprint } else { next.stamp }),
         }
     }

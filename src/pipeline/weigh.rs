@@ -69,7 +69,7 @@ pub async fn weigh(line: &Pipeline, past: &Past, mut step: Step) -> Result<(Step
 }
 
 /// The store holds another version than the one we wrote.
-fn strayed(step: &Step) -> bool {
+pub fn strayed(step: &Step) -> bool {
     let known = step.base().ok().flatten();
     matches!((&step.seen, known), (Seen::At(version), Some((_, base))) if *version != base.version)
 }

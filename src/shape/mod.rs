@@ -144,6 +144,11 @@ pub trait Shape: Send + Sync {
         false
     }
 
+    /// What it is while it is missing, made of what it was (or of what is there now, by whoever changed it).
+    fn mark_again(&self, _prior: &Prior, _value: &[u8]) -> Option<Output> {
+        None
+    }
+
     /// Something a person should know about an entry that was rendered with its body.
     fn remark(&self, _input: &Input<'_>) -> Option<String> {
         None

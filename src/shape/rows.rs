@@ -88,7 +88,13 @@ impl Shape for Rows {
         let row = value
             .and_then(|value| serde_json::from_slice::<Map<String, Value>>(value).ok())
             .unwrap_or_default();
-        Absent::Put(marked(prior, row, now))
+        Absent::Put(marked(prior, row, Value::String(rfc3339_ms(now))))
+    }
+
+    fn mark_again(&self, prior: &Prior, value: &[u8]) -> Option<Output> {
+        let since = prior.carry.as_ref()?.get(MISSING_SINCE)?.clone();
+        let row = serde_json::from_slice(value).ok()?;
+        Some(marked(prior, row, since))
     }
 
     fn is_missing(&self, prior: &Prior) -> bool {
@@ -97,8 +103,7 @@ impl Shape for Rows {
 }
 
 /// The row with its mark. Before the store was asked there is no row yet, and only the kind of answer counts.
-fn marked(prior: &Prior, mut row: Map<String, Value>, now: Timestamp) -> Output {
-    let since = Value::String(rfc3339_ms(now));
+fn marked(prior: &Prior, mut row: Map<String, Value>, since: Value) -> Output {
     let carry = json!({ MISSING_SINCE: since.clone() });
     row.insert(MISSING_SINCE.to_owned(), since);
     let value = canonical::to_vec(&Value::Object(row));
@@ -127,7 +132,13 @@ mod tests {
             panic!("a row that is gone is marked")
         };
         assert_eq!(&output.value[..], br#"{"id":1,"missing_since":"2026-11-15T00:00:00.000Z","z":true}"#);
-        assert_eq!(rows.absent(&prior(output.carry), None, now), Absent::Keep);
+        assert_eq!(rows.absent(&prior(output.carry.clone()), None, now), Absent::Keep);
+        for value in
+            [r#"{"id":1,"z":true}"#, r#"{"id":1,"missing_since":"2020-01-01T00:00:00.000Z","z":true}"#]
+        {
+            let again = rows.mark_again(&prior(output.carry.clone()), value.as_bytes()).unwrap();
+            assert_eq!(again.value, output.value, "the mark stays what it was");
+        }
     }
 
     #[test]

@@ -91,6 +91,11 @@ pub trait Source: Send + Sync {
         None
     }
 
+    /// Whether there is such a scope, or was one that its entry took along. `false` = the config no longer asks for it.
+    fn has_scope(&self, _scope: &str) -> bool {
+        true
+    }
+
     /// Whether some scopes hang from entries at all.
     fn has_owners(&self) -> bool {
         false

@@ -421,6 +421,11 @@ impl Source for Rest {
         Some(format!("{parent}/{}", above(parent_id)))
     }
 
+    fn has_scope(&self, scope: &str) -> bool {
+        let name = scope.split('/').next().unwrap_or_default();
+        self.api.spec.resources.iter().any(|resource| resource.table.name == name)
+    }
+
     fn has_owners(&self) -> bool {
         self.api.spec.resources.iter().any(|resource| resource.parent.is_some())
     }

@@ -7,6 +7,7 @@ mod desk;
 mod fresh;
 mod growth;
 mod kit;
+mod marks;
 mod moves;
 mod quiet;
 mod recipes;
