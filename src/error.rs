@@ -154,6 +154,7 @@ struct Inner {
     remedy: Option<String>,
     retry_after_ms: Option<u64>,
     lasting: bool,
+    of_data: bool,
     status: Option<u16>,
     cause: Option<Cause>,
 }
@@ -167,6 +168,7 @@ impl Error {
             remedy: None,
             retry_after_ms: None,
             lasting: false,
+            of_data: false,
             status: None,
             cause: None,
         }))
@@ -183,6 +185,17 @@ impl Error {
     pub fn remedy_is(mut self, remedy: impl Into<String>) -> Self {
         self.0.remedy = Some(remedy.into());
         self
+    }
+
+    /// It is about what was written, not about the writing: others that were to be written with it may be in order.
+    #[must_use]
+    pub fn about_data(mut self) -> Self {
+        self.0.of_data = true;
+        self
+    }
+
+    pub fn is_about_data(&self) -> bool {
+        self.0.of_data
     }
 
     #[must_use]

@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tokio::sync::OnceCell;
 
 use super::Pipeline;
 use super::decide::{EDITED, held_item, is_approved};
@@ -16,7 +17,7 @@ use super::records::Beside;
 use crate::config::Heal;
 use crate::error::{Error, Fault, Result};
 use crate::portion::Lately;
-use crate::record::{Entry, Fingerprint, Scope};
+use crate::record::{Entry, Fingerprint, Scope, Version};
 use crate::shape::{Existing, Output};
 use crate::state::held::{Decision, HeldItem, Verdict};
 use crate::state::journal::{Change, Intent, PriorBase, PriorValue};
@@ -180,6 +181,8 @@ pub struct Preparer<'a> {
     pub failing: &'a HashMap<String, Failing>,
     /// What values in the store weigh.
     pub(super) priors_weigh: Lately,
+    /// Whether the store holds rows that are not its own yet. Asked for when it first matters.
+    pub(super) unlisted: OnceCell<bool>,
 }
 
 impl Prepare for Preparer<'_> {
@@ -241,6 +244,7 @@ impl<'a> Preparer<'a> {
             parked: &past.parked,
             failing: &past.failing,
             priors_weigh: Lately::default(),
+            unlisted: OnceCell::new(),
         }
     }
 }
@@ -421,6 +425,13 @@ pub fn conditional(
         // A delete of something already absent needs no condition: it is already so.
         None if op == Op::Delete => Expect::Anything,
         None => Expect::Absent,
+        // What no listing shows is replaced as if there were nothing; only the journal keeps it.
+        Some(prior) if prior.version == Version::default() => {
+            let (kept, large) = PriorValue::keep(&prior.value, pipeline, run);
+            blob = large.map(Box::new);
+            (intent.prior, intent.prior_fingerprint) = (Some(kept), prior.fingerprint);
+            Expect::Absent
+        }
         Some(prior) => {
             let (kept, large) = PriorValue::keep(&prior.value, pipeline, run);
             blob = large.map(Box::new);

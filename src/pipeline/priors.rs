@@ -20,7 +20,7 @@ impl Preparer<'_> {
         drafts: &VecDeque<Drafted>,
     ) -> Result<(HashMap<String, Stored>, usize)> {
         let mut portion = Portion::expecting(PRIORS_BYTES_MAX, self.prior_bytes(drafts));
-        let mut found = HashMap::new();
+        let mut found = self.unlisted(drafts).await?;
         let mut count = 0;
         while count < drafts.len() && portion.room() > 0 {
             let mut wanted = Vec::new();
@@ -40,6 +40,24 @@ impl Preparer<'_> {
         }
         self.priors_weigh.learn(&portion);
         Ok((found, count))
+    }
+
+    /// Rows of these keys that are older than trueup, or whose cache entries were lost: they are taken over, and the journal
+    /// keeps what they were.
+    async fn unlisted(&self, drafts: &VecDeque<Drafted>) -> Result<HashMap<String, Stored>> {
+        let new = drafts.iter().filter_map(|draft| match draft {
+            Drafted::Put(draft) if draft.step.seen == Seen::Nothing => Some(draft.output.key.as_str()),
+            _ => None,
+        });
+        let keys: Vec<&str> = new.collect();
+        let mut found = HashMap::new();
+        if keys.is_empty() || !*self.unlisted.get_or_try_init(|| self.line.store.any_unlisted()).await? {
+            return Ok(found);
+        }
+        let stored = self.line.store.unlisted(&keys).await?;
+        found
+            .extend(keys.into_iter().zip(stored).filter_map(|(key, stored)| Some((key.to_owned(), stored?))));
+        Ok(found)
     }
 
     /// What the store holds under the keys of the first steps, and how many steps these are: as many as memory takes.

@@ -109,7 +109,8 @@ impl Preparer<'_> {
                 return Ok(Ready::Held(Box::new(held)));
             }
         } else if let Some(there) = &prior {
-            if there.value == output.value || self.line.shape.existing() == Existing::Skip {
+            let listed = there.version != Version::default();
+            if listed && (there.value == output.value || self.line.shape.existing() == Existing::Skip) {
                 let next = self.next(&step, entry.version.clone(), &output);
                 return self.take_over(&step, next, stamp, there);
             }
@@ -165,6 +166,10 @@ impl Preparer<'_> {
         let drift = matches!(step.action, Action::Change(_, super::plan::Why::Drift));
         // The store itself says that what it lists is not what it holds: writing it anew puts that right.
         if drift && matches!((&step.seen, prior), (Seen::At(seen), Some(prior)) if *seen != prior.version) {
+            return false;
+        }
+        // What no listing shows is to be written even if it says the same: then it is shown.
+        if prior.is_some_and(|prior| prior.version == Version::default()) {
             return false;
         }
         let by_version = !drift;

@@ -38,6 +38,12 @@ pub fn from_postgres(error: &tokio_postgres::Error) -> Error {
 }
 
 fn from_answer(db: &DbError) -> Error {
+    let error = meaning(db);
+    // 22 a value of the wrong kind, 23 a constraint, 54 too much for an index or a row.
+    if matches!(&db.code().code()[..2], "22" | "23" | "54") { error.about_data() } else { error }
+}
+
+fn meaning(db: &DbError) -> Error {
     // What was prepared is gone, or was somebody else's: only behind a pooler.
     if [SqlState::INVALID_SQL_STATEMENT_NAME, SqlState::DUPLICATE_PSTATEMENT].contains(db.code()) {
         return super::pooler::in_between();

@@ -74,6 +74,14 @@ impl Store for Watched {
         self.counted(self.inner.sum(prefix).await)
     }
 
+    async fn any_unlisted(&self) -> Result<bool> {
+        self.counted(self.inner.any_unlisted().await)
+    }
+
+    async fn unlisted(&self, keys: &[&str]) -> Result<Vec<Option<Stored>>> {
+        self.counted(self.inner.unlisted(keys).await)
+    }
+
     async fn write(&self, items: Vec<Item>, mode: Mode) -> Result<Vec<Result<Outcome>>> {
         let outcomes = self.counted(self.inner.write(items, mode).await)?;
         let failed = outcomes.iter().filter(|outcome| outcome.is_err()).count();

@@ -221,6 +221,14 @@ impl Store for Faulty {
         self.run(Verb::List, self.inner.sum(prefix)).await
     }
 
+    async fn any_unlisted(&self) -> Result<bool> {
+        self.run(Verb::Get, self.inner.any_unlisted()).await
+    }
+
+    async fn unlisted(&self, keys: &[&str]) -> Result<Vec<Option<Stored>>> {
+        self.run(Verb::Get, self.inner.unlisted(keys)).await
+    }
+
     async fn write(&self, items: Vec<Item>, mode: Mode) -> Result<Vec<Result<Outcome>>> {
         self.run(Verb::Write, self.inner.write(items, mode)).await
     }

@@ -223,6 +223,17 @@ pub trait Store: Send + Sync {
         Ok(None)
     }
 
+    /// Whether the store holds something that no listing shows, because it is not the store's own yet, and that a put
+    /// would replace.
+    async fn any_unlisted(&self) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// What of that is under these keys; it has no version.
+    async fn unlisted(&self, keys: &[&str]) -> Result<Vec<Option<Stored>>> {
+        Ok(vec![None; keys.len()])
+    }
+
     /// One outcome per item, in order.
     ///
     /// `Each`: items are independent; an error beside one says its outcome is unknown or refused, the others stand.

@@ -118,6 +118,14 @@ impl Store for Counted {
         self.failing(self.inner.sum(prefix).await)
     }
 
+    async fn any_unlisted(&self) -> Result<bool> {
+        self.failing(self.inner.any_unlisted().await)
+    }
+
+    async fn unlisted(&self, keys: &[&str]) -> Result<Vec<Option<Stored>>> {
+        self.failing(self.inner.unlisted(keys).await)
+    }
+
     async fn write(&self, items: Vec<Item>, mode: Mode) -> Result<Vec<Result<Outcome>>> {
         add(&self.writes, 1);
         let deletes: Vec<bool> = items.iter().map(|item| item.op == Op::Delete).collect();

@@ -109,6 +109,8 @@ pub enum Change {
     Create,
     /// Places of columns to add, perhaps none; the layout is written down with this version.
     Grow(Vec<usize>, i64),
+    /// Places of columns somebody took away: their values are to be written again.
+    Mend(Vec<usize>, i64),
     Nothing,
 }
 
@@ -138,9 +140,15 @@ pub fn compare(table: &Table, found: &Found, native: impl Fn(Type) -> &'static s
             }
         }
     }
+    // Names and types as a description has them.
+    let is_lost =
+        |at: &usize, described: &str| described.contains(&format!("[\"{}\",", table.columns[*at].name));
     Ok(match &found.described {
         Some((_, described)) if missing.is_empty() && *described == table.description() => Change::Nothing,
-        Some((version, described)) if *described == table.description() => Change::Grow(missing, *version),
+        Some((version, described)) if *described == table.description() => Change::Mend(missing, *version),
+        Some((version, described)) if missing.iter().any(|at| is_lost(at, described)) => {
+            Change::Mend(missing, version + 1)
+        }
         Some((version, _)) => Change::Grow(missing, version + 1),
         None => Change::Grow(missing, 1),
     })
@@ -162,16 +170,24 @@ pub fn steps(
             1
         }
         Change::Grow(missing, version) => {
-            let name = quoted(&table.name);
-            steps.extend(missing.into_iter().map(|at| {
-                let column = &table.columns[at];
-                format!("ALTER TABLE {name} ADD COLUMN {} {}", quoted(&column.name), native(column.holds))
-            }));
+            steps.extend(missing.into_iter().map(|at| added(table, at, native)));
+            version
+        }
+        Change::Mend(missing, version) => {
+            steps.extend(missing.into_iter().map(|at| added(table, at, native)));
+            // No row is what its cache entry says any more.
+            let name = table.name.replace('\'', "''");
+            steps.push(format!("UPDATE sync_cache SET checksum = '' WHERE table_name = '{name}'"));
             version
         }
     };
     steps.extend(indexes(table));
     steps
+}
+
+fn added(table: &Table, at: usize, native: fn(Type) -> &'static str) -> String {
+    let (name, column) = (quoted(&table.name), &table.columns[at]);
+    format!("ALTER TABLE {name} ADD COLUMN {} {}", quoted(&column.name), native(column.holds))
 }
 
 /// The unique natural key and the indexes of the recipe, as both databases write them.
@@ -185,6 +201,22 @@ fn indexes(table: &Table) -> Vec<String> {
         Some(format!("CREATE INDEX IF NOT EXISTS {index} ON {name}({})", quoted(&column.name)))
     }));
     all
+}
+
+/// The natural key of a row `t` as its cache entry has it, in the SQL of both databases; `text` says how a column becomes
+/// text there. Ids are given anew when a table is made anew or emptied: only a row with the entry's own key is its row.
+pub fn named(table: &Table, text: impl Fn(&str) -> String) -> String {
+    let part = |at: &usize| {
+        let column = &table.columns[*at];
+        let text = text(&format!("t.{}", quoted(&column.name)));
+        match column.holds {
+            Type::Text if table.key.len() > 1 => {
+                format!("replace(replace({text}, '%', '%25'), '/', '%2F')")
+            }
+            _ => text,
+        }
+    };
+    table.key.iter().map(part).collect::<Vec<_>>().join(" || '/' || ")
 }
 
 /// The key stays, and so does every column that is still there.
@@ -265,6 +297,7 @@ mod tests {
         }
         let mut dropped = found(&old);
         dropped.columns.retain(|(name, _)| name != "a");
+        assert_eq!(change(&old, &dropped).unwrap(), Change::Mend(vec![1], 3));
         assert_eq!(change(&table(&[("id", Integer)]), &dropped).unwrap(), Change::Grow(vec![], 4));
     }
 }

@@ -19,6 +19,7 @@ use crate::clock::{SharedClock, rfc3339_ms};
 use crate::config::{Database, Place as At, StoreSpec, TableSpec};
 use crate::error::{Context, Error, Result};
 use crate::postgres::prefix_end;
+use crate::record::{Fingerprint, Version};
 
 mod canon;
 pub mod layout;
@@ -219,6 +220,31 @@ impl Store for Tables {
             Open::Postgres(database) => database.sum(&self.tables).await,
         };
         sum.context(|| format!("summing up {}", self.name)).map(Some)
+    }
+
+    async fn any_unlisted(&self) -> Result<bool> {
+        let any = match &self.database {
+            Open::Sqlite(database) => database.any_unlisted().await,
+            Open::Postgres(database) => database.any_unlisted().await,
+        };
+        any.context(|| format!("reading {}", self.name))
+    }
+
+    async fn unlisted(&self, keys: &[&str]) -> Result<Vec<Option<Stored>>> {
+        let found: Vec<Option<Place>> = keys.iter().map(|key| row::place(&self.tables, key)).collect();
+        let places: Vec<Place> = found.iter().flatten().cloned().collect();
+        let values = match &self.database {
+            _ if places.is_empty() => Ok(Vec::new()),
+            Open::Sqlite(database) => database.unlisted(self.tables.clone(), places).await,
+            Open::Postgres(database) => database.unlisted(&self.tables, &places).await,
+        };
+        let mut values = values.context(|| format!("reading {}", self.name))?.into_iter();
+        let stored = |value: bytes::Bytes| Stored {
+            version: Version::default(),
+            fingerprint: Some(Fingerprint::of(&value)),
+            value,
+        };
+        Ok(found.into_iter().map(|place| place.and_then(|_| values.next().flatten()).map(stored)).collect())
     }
 
     async fn write(&self, items: Vec<Item>, mode: Mode) -> Result<Vec<Result<Outcome>>> {

@@ -4,11 +4,13 @@
 //! and take turns only with those that look first. Readers never wait. What somebody changes by hand between our
 //! look and our write within one transaction is overwritten, as any later change of ours would.
 
+use bytes::Bytes;
 use futures::TryStreamExt as _;
+use serde_json::Value;
 use tokio_postgres::{GenericClient, Row, Transaction};
 
 use super::layout::{self, Change, Found, Table, Type};
-use super::row::{Adding, Held, Place, version};
+use super::row::{self, Adding, Held, Place, version};
 use super::{Batch, Span};
 use crate::error::{Error, Kind, Result};
 use crate::postgres::pool::Pool;
@@ -16,7 +18,7 @@ use crate::postgres::rights::Right;
 use crate::postgres::{BULK_MAX, PostgresPlace, STATEMENT_MAX, Session, quoted, within};
 use crate::record::Fingerprint;
 use crate::secret::Secret;
-use crate::store::{Access, Item, Listed, Outcome, Sum, What};
+use crate::store::{Access, Item, Listed, Mode, Outcome, Sum, What};
 
 mod fresh;
 mod pen;
@@ -122,7 +124,7 @@ impl Database {
         let written =
             self.pool.with(async |session| fresh::write(session, &self.sql, tables, items, now).await).await;
         match written {
-            Err(error) if error.kind() == Kind::Conflict => Ok(None),
+            Err(error) if error.kind() == Kind::Conflict || error.is_about_data() => Ok(None),
             written => written,
         }
     }
@@ -143,24 +145,65 @@ impl Database {
         }
     }
 
+    /// A row that the database does not take fails alone: the batch is written in halves until it is by itself.
     pub async fn write(&self, tables: &[Table], batch: Batch) -> Result<Vec<Result<Outcome>>> {
         self.must_write()?;
-        self.pool.with(async |session| pen::write(session, &self.sql, tables, &batch).await).await
+        let mut outcomes = Vec::with_capacity(batch.items.len());
+        let mut parts = vec![batch];
+        while let Some(mut part) = parts.pop() {
+            let written =
+                self.pool.with(async |session| pen::write(session, &self.sql, tables, &part).await).await;
+            match written {
+                Ok(written) => outcomes.extend(written),
+                Err(error) if part.mode == Mode::Each && error.is_about_data() => match &part.items[..] {
+                    [(item, _)] => outcomes.push(Err(error.while_(item.key.clone()))),
+                    several => {
+                        let items = part.items.split_off(several.len() / 2);
+                        parts.push(Batch { items, mode: part.mode, now: part.now.clone() });
+                        parts.push(part);
+                    }
+                },
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(outcomes)
+    }
+
+    pub async fn any_unlisted(&self) -> Result<bool> {
+        self.pool
+            .with(async |session| {
+                for sql in self.sql.iter().filter(|sql| !sql.absent) {
+                    let found = within(BULK_MAX, session.query_one(&sql.any_unlisted, &[])).await?;
+                    if found.get(0) {
+                        return Ok(true);
+                    }
+                }
+                Ok(false)
+            })
+            .await
+    }
+
+    pub async fn unlisted(&self, tables: &[Table], places: &[Place]) -> Result<Vec<Option<Bytes>>> {
+        self.pool.with(async |session| unlisted(session, &self.sql, tables, places).await).await
     }
 }
+
+static NOTHING: Found = Found { described: None, columns: Vec::new() };
 
 /// Make, grow or merely compare the tables, and learn which columns are there. They are looked at all at once: a database
 /// that is far away answers one question as slowly as a dozen.
 async fn prepare(session: &mut Session, tables: &mut [Table], access: Access) -> Result<Vec<Sql>> {
     let transaction = within(STATEMENT_MAX, session.transaction()).await?;
-    let described = match access {
+    let (cached, described) = match access {
         Access::Write => {
             within(STATEMENT_MAX, transaction.batch_execute(BESIDE)).await?;
-            true
+            (true, true)
         }
         Access::Read => {
-            let known = "SELECT to_regclass('sync_schema') IS NOT NULL";
-            within(STATEMENT_MAX, transaction.query_one(known, &[])).await?.get(0)
+            let known =
+                "SELECT to_regclass('sync_cache') IS NOT NULL, to_regclass('sync_schema') IS NOT NULL";
+            let known = within(STATEMENT_MAX, transaction.query_one(known, &[])).await?;
+            (known.get(0), known.get(1))
         }
     };
     let looks = tables.iter().map(|table| found(&transaction, table, described));
@@ -175,7 +218,8 @@ async fn prepare(session: &mut Session, tables: &mut [Table], access: Access) ->
                 there = found(&transaction, table, described).await?;
             }
         }
-        all.push(Sql::new(table, &there));
+        // Without a cache nothing in the tables is ours yet.
+        all.push(Sql::new(table, if cached { &there } else { &NOTHING }));
     }
     within(STATEMENT_MAX, transaction.commit()).await?;
     Ok(all)
@@ -263,6 +307,34 @@ async fn held(
             let Some(place) = wanted.get(index) else { continue };
             all[*place] =
                 Some(Held::new(table, row.get(1), sql.cells(table, &row, 4), row.get(3), row.get(2)));
+        }
+    }
+    Ok(all)
+}
+
+/// The rows with these natural keys, whatever the cache says of them.
+async fn unlisted(
+    session: &Session,
+    sql: &[Sql],
+    tables: &[Table],
+    places: &[Place],
+) -> Result<Vec<Option<Bytes>>> {
+    let mut all = vec![None; places.len()];
+    for (at, (sql, table)) in sql.iter().zip(tables).enumerate() {
+        let key = |(index, place): (usize, &Place)| {
+            let key = row::key_of(table, &place.external_id).filter(|_| place.table == at)?;
+            Some(pen::key_json(table, &key, index))
+        };
+        let keys: Vec<Value> = places.iter().enumerate().filter_map(key).collect();
+        if keys.is_empty() || sql.absent {
+            continue;
+        }
+        let keys = Value::Array(keys).to_string();
+        for row in within(BULK_MAX, session.query(&sql.natural, &[&keys])).await? {
+            let index = usize::try_from(row.get::<_, i64>(0)).unwrap_or(usize::MAX);
+            if let Some(one) = all.get_mut(index) {
+                *one = row::bytes(table, &sql.cells(table, &row, 2)).ok().map(Bytes::from);
+            }
         }
     }
     Ok(all)

@@ -87,7 +87,8 @@ pub fn place(tables: &[Table], key: &str) -> Option<Place> {
 pub fn parts<'k>(tables: &[Table], key: &'k str) -> Option<(usize, &'k str)> {
     let (name, id) = key.split_once('/')?;
     let table = tables.iter().position(|table| table.name == name)?;
-    (!id.is_empty()).then_some((table, id))
+    // PostgreSQL's texts hold no NUL, and no table has other keys than another.
+    (!id.is_empty() && !id.contains('\0')).then_some((table, id))
 }
 
 pub fn parse<'a>(tables: &[Table], item: &'a Item) -> Result<Parsed<'a>> {
@@ -302,6 +303,23 @@ pub fn external_id(table: &Table, row: &Cells<'_>) -> String {
         }
     }
     id
+}
+
+/// The cells of a natural key, as [`external_id`] joins them; `None` = no row of the table is called so.
+pub fn key_of(table: &Table, external_id: &str) -> Option<Vec<Cell<'static>>> {
+    let parts: Vec<String> = match table.key.len() {
+        1 => vec![external_id.to_owned()],
+        _ => external_id.split('/').map(|part| part.replace("%2F", "/").replace("%25", "%")).collect(),
+    };
+    let cell = |(at, part): (&usize, String)| match table.columns[*at].holds {
+        Type::Text => Some(Cell::Text(part.into())),
+        Type::Integer => part.parse().ok().map(Cell::Integer),
+        _ => None,
+    };
+    if parts.len() != table.key.len() {
+        return None;
+    }
+    table.key.iter().zip(parts).map(cell).collect()
 }
 
 /// The version of a row as the cache tells it: which row, when it was written, what was written.

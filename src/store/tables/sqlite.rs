@@ -6,10 +6,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
 use rusqlite::{Connection, OpenFlags};
 
 use super::layout::{self, Found, Table, Type};
-use super::row::{Adding, Held, Place, version};
+use super::row::{self, Adding, Held, Place, version};
 use super::{Batch, Span};
 use crate::error::{Error, Kind, Result, from_io};
 use crate::postgres::quoted;
@@ -100,6 +101,37 @@ impl Database {
         blocking(move || reader.with(|connection| sum(connection, &sql, &tables).map_err(explain))).await
     }
 
+    pub async fn any_unlisted(&self) -> Result<bool> {
+        let Some(reader) = self.reader.clone() else { return Ok(false) };
+        let sql = self.sql.clone();
+        let any = move |connection: &Connection| {
+            for sql in sql.iter().filter(|sql| !sql.absent) {
+                if connection.query_row(&sql.any_unlisted, [], |row| row.get(0)).map_err(explain)? {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        };
+        blocking(move || reader.with(&any)).await
+    }
+
+    pub async fn unlisted(&self, tables: Arc<Vec<Table>>, places: Vec<Place>) -> Result<Vec<Option<Bytes>>> {
+        let Some(reader) = self.reader.clone() else { return Ok(vec![None; places.len()]) };
+        let sql = self.sql.clone();
+        let one = move |connection: &Connection, place: &Place| {
+            let (sql, table) = (&sql[place.table], &tables[place.table]);
+            let Some(key) = row::key_of(table, &place.external_id).filter(|_| !sql.absent) else {
+                return Ok(None);
+            };
+            let found = pen::natural(connection, sql, table, &key).map_err(explain)?;
+            Ok(found.and_then(|(_, cells)| row::bytes(table, &cells).ok()).map(Bytes::from))
+        };
+        blocking(move || {
+            reader.with(|connection| places.iter().map(|place| one(connection, place)).collect())
+        })
+        .await
+    }
+
     pub async fn write(&self, tables: Arc<Vec<Table>>, batch: Batch) -> Result<Vec<Result<Outcome>>> {
         let Some(writer) = self.writer.clone() else {
             return Err(Error::bug("a write to tables that were opened to be read"));
@@ -137,10 +169,10 @@ fn open(path: &Path, tables: &mut [Table], access: Access) -> Result<Database> {
     let sql = match &reader {
         Some(reader) => {
             let sql = |connection: &Connection| {
-                tables
-                    .iter()
-                    .map(|table| Ok(Sql::new(table, &found(connection, table)?)))
-                    .collect::<Result<_>>()
+                // Without a cache nothing in the tables is ours yet.
+                let cached = has(connection, "sync_cache")?;
+                let found = |table| if cached { found(connection, table) } else { Ok(Found::default()) };
+                tables.iter().map(|table| Ok(Sql::new(table, &found(table)?))).collect::<Result<_>>()
             };
             reader.with(sql)?
         }

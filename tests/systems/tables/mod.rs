@@ -13,6 +13,7 @@ mod quiet;
 mod recipes;
 mod runs;
 mod store;
+mod strangers;
 mod troubles;
 mod verbatim;
 

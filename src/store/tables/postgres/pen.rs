@@ -105,7 +105,7 @@ impl Pen<'_> {
         outcomes: &mut [Option<Result<Outcome>>],
     ) -> Result<()> {
         let mut puts = Vec::new();
-        let mut gone = Vec::new();
+        let (mut gone, mut names) = (Vec::new(), Vec::new());
         for at in todo {
             let old = held[*at].as_ref();
             match &self.batch.items[*at].1.put {
@@ -118,12 +118,13 @@ impl Pen<'_> {
                 }),
                 None => {
                     gone.extend(old.map(|old| old.row_id));
+                    names.extend(old.map(|_| self.batch.items[*at].1.place.external_id.as_str()));
                     outcomes[*at] = Some(Ok(Outcome::Applied(None)));
                 }
             }
         }
         if !gone.is_empty() {
-            within(BULK_MAX, self.transaction.execute(&sql.delete, &[&gone])).await?;
+            within(BULK_MAX, self.transaction.execute(&sql.delete, &[&gone, &names])).await?;
         }
         self.adopt(sql, table, &mut puts).await?;
         self.update(sql, table, &puts).await?;
@@ -146,15 +147,9 @@ impl Pen<'_> {
         let keys: Vec<Value> = fresh
             .iter()
             .map(|at| {
-                let mut row: Map<String, Value> = table
-                    .key
-                    .iter()
-                    .map(|key| {
-                        (table.columns[*key].name.clone(), json(&puts[*at].cells.cells[*key], Type::Text))
-                    })
-                    .collect();
-                row.insert("row_id".to_owned(), Value::from(*at));
-                Value::Object(row)
+                let key: Vec<Cell<'_>> =
+                    table.key.iter().map(|key| puts[*at].cells.cells[*key].clone()).collect();
+                key_json(table, &key, *at)
             })
             .collect();
         let keys = Value::Array(keys).to_string();
@@ -245,6 +240,14 @@ impl Pen<'_> {
         .await
         .map(drop)
     }
+}
+
+/// A natural key as a row of JSON, under a number of its own.
+pub(super) fn key_json(table: &Table, key: &[Cell<'_>], number: usize) -> Value {
+    let names = table.key.iter().map(|at| table.columns[*at].name.clone());
+    let mut row: Map<String, Value> = names.zip(key.iter().map(|cell| json(cell, Type::Text))).collect();
+    row.insert("row_id".to_owned(), Value::from(number));
+    Value::Object(row)
 }
 
 pub(super) fn now_ms(now: &str) -> i64 {

@@ -2,7 +2,7 @@
 
 use tokio_postgres::Row;
 
-use super::super::layout::{Found, Table, Type};
+use super::super::layout::{Found, Table, Type, named};
 use super::super::row::{Cell, Cells};
 use super::native;
 use crate::postgres::quoted;
@@ -15,6 +15,8 @@ pub(in crate::store::tables) struct Sql {
     /// All of it, in no order.
     pub sum: String,
     pub held: String,
+    /// Whether the table has rows without a cache entry.
+    pub any_unlisted: String,
     /// By natural key, from rows given as JSON.
     pub natural: String,
     pub update: String,
@@ -79,24 +81,30 @@ fn natural(name: &str, cells: &str, typed: &[String], keys: &[String]) -> String
     )
 }
 
-fn update(name: &str, all: &[String], typed: &[String]) -> String {
+/// The natural key of a row, compared byte by byte.
+fn key(table: &Table) -> String {
+    named(table, |column| format!("{column}::text COLLATE \"C\""))
+}
+
+fn update(name: &str, all: &[String], typed: &[String], keys: &[String]) -> String {
     let each = |form: &dyn Fn(&String) -> String| all.iter().map(form).collect::<Vec<_>>().join(", ");
     format!(
         "UPDATE {name} t SET {}, missing_since = i.missing_since,
            updated_at = CASE WHEN ({}) IS DISTINCT FROM ({}) THEN $2::text::timestamptz ELSE t.updated_at END
          FROM json_to_recordset($1::text::json) AS i(row_id bigint, missing_since timestamptz, {})
-         WHERE t.row_id = i.row_id",
+         WHERE t.row_id = i.row_id AND {}",
         each(&|name| format!("{name} = i.{name}")),
         each(&|name| format!("t.{name}")),
         each(&|name| format!("i.{name}")),
-        typed.join(", ")
+        typed.join(", "),
+        keys.join(" AND ")
     )
 }
 
-fn sum(name: &str, seen_ms: &str) -> String {
+fn sum(name: &str, seen_ms: &str, own: &str) -> String {
     format!(
         "SELECT c.external_id, c.internal_id, left(c.checksum, 8), {seen_ms} FROM sync_cache c
-         WHERE c.table_name = $1 AND EXISTS(SELECT 1 FROM {name} t WHERE t.row_id = c.internal_id)"
+         WHERE c.table_name = $1 AND EXISTS(SELECT 1 FROM {name} t WHERE {own})"
     )
 }
 
@@ -132,7 +140,9 @@ impl Sql {
         let seen_ms = "(extract(epoch FROM c.seen_at) * 1000)::bigint";
         let range = "c.table_name = $1 AND c.external_id >= $2 AND ($3::text IS NULL OR c.external_id > $3)
                      AND ($4::text IS NULL OR c.external_id < $4)";
-        let row = each_in(&name, "t", "t.row_id = c.internal_id");
+        let key = key(table);
+        let own = format!("t.row_id = c.internal_id AND {key} = c.external_id");
+        let row = each_in(&name, "t", &own);
         let joined = format!("FROM sync_cache c {row}");
         let entry = each_in("sync_cache", "c", "c.table_name = $1 AND c.external_id = i.external_id");
         let into = format!("COPY {name}(row_id, created_at, updated_at, missing_since, {})", all.join(", "));
@@ -146,18 +156,26 @@ impl Sql {
                 "SELECT c.external_id, c.internal_id, c.checksum, {seen_ms}, {cells} {joined} WHERE {range}
                  ORDER BY c.external_id LIMIT $5"
             ),
-            sum: sum(&name, seen_ms),
+            sum: sum(&name, seen_ms, &own),
             held: format!(
                 "SELECT i.at, c.internal_id, c.checksum, {seen_ms}, {cells}
                  FROM unnest($2::text[]) WITH ORDINALITY AS i(external_id, at) {entry} {row}"
             ),
+            any_unlisted: format!(
+                "SELECT EXISTS(SELECT 1 FROM {name} t WHERE NOT EXISTS(
+                   SELECT 1 FROM sync_cache c WHERE c.table_name = '{}' AND {own}))",
+                table.name.replace('\'', "''")
+            ),
             natural: natural(&name, &cells, &typed, &keys),
-            update: update(&name, &all, &typed),
+            update: update(&name, &all, &typed, &keys),
             copy: format!("{into} FROM STDIN"),
             copy_binary: format!("{into} FROM STDIN BINARY"),
             reserve_all: reserve_from(&name, "array_agg(nextval(ids.of))"),
             reserve: format!("{}$1::bigint)", reserve_from(&name, "nextval(ids.of)")),
-            delete: format!("DELETE FROM {name} WHERE row_id = ANY($1)"),
+            delete: format!(
+                "DELETE FROM {name} t USING unnest($1::bigint[], $2::text[]) AS i(row_id, external_id)
+                 WHERE t.row_id = i.row_id AND {key} = i.external_id"
+            ),
             places,
             selected: count,
         }

@@ -4,7 +4,7 @@ use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehav
 
 use super::super::Batch;
 use super::super::layout::Table;
-use super::super::row::{Cells, Held, Parsed, Place, version};
+use super::super::row::{Cell, Cells, Held, Parsed, Place, version};
 use super::sql::{CACHE_DELETE, CACHE_PUT, Sql, bind};
 use crate::error::Result;
 use crate::record::Fingerprint;
@@ -33,6 +33,22 @@ pub(super) fn held(
         Ok(Held::new(table, row.get(0)?, sql.cells(table, row, 3)?, seen_ms, checksum))
     });
     found.optional()
+}
+
+/// The row with a natural key, whatever the cache says of it.
+pub(super) fn natural(
+    connection: &Connection,
+    sql: &Sql,
+    table: &Table,
+    key: &[Cell<'_>],
+) -> rusqlite::Result<Option<(i64, Cells<'static>)>> {
+    let mut statement = connection.prepare_cached(&sql.natural)?;
+    bind(&mut statement, 1, key)?;
+    let mut rows = statement.raw_query();
+    match rows.next()? {
+        Some(row) => Ok(Some((row.get(0)?, sql.cells(table, row, 1)?))),
+        None => Ok(None),
+    }
 }
 
 pub(super) fn write(
@@ -80,7 +96,8 @@ impl Pen<'_> {
                 self.put(place, cells, print, held).map(|version| Outcome::Applied(Some(version)))
             }
             (None, Some(held)) => {
-                self.transaction.prepare_cached(&self.sql[place.table].delete)?.execute([held.row_id])?;
+                let delete = &self.sql[place.table].delete;
+                self.transaction.prepare_cached(delete)?.execute((held.row_id, &place.external_id))?;
                 let name = &self.tables[place.table].name;
                 self.transaction.prepare_cached(CACHE_DELETE)?.execute((name, &place.external_id))?;
                 Ok(Outcome::Applied(None))
@@ -99,7 +116,10 @@ impl Pen<'_> {
         let table = &self.tables[place.table];
         let old = match held {
             Some(held) => Some((held.row_id, held.cells)),
-            None => self.natural(place.table, cells)?,
+            None => {
+                let key: Vec<_> = table.key.iter().map(|at| cells.cells[*at].clone()).collect();
+                natural(self.transaction, &self.sql[place.table], table, &key)?
+            }
         };
         let row_id = match old {
             Some((row_id, old)) if old == *cells => row_id,
@@ -119,19 +139,6 @@ impl Pen<'_> {
             self.now,
         ))?;
         Ok(version(row_id, ms(self.now), &checksum))
-    }
-
-    /// A row that is there without a cache entry.
-    fn natural(&self, table: usize, cells: &Cells<'_>) -> rusqlite::Result<Option<(i64, Cells<'static>)>> {
-        let (sql, table) = (&self.sql[table], &self.tables[table]);
-        let mut statement = self.transaction.prepare_cached(&sql.natural)?;
-        let key: Vec<_> = table.key.iter().map(|at| cells.cells[*at].clone()).collect();
-        bind(&mut statement, 1, &key)?;
-        let mut rows = statement.raw_query();
-        match rows.next()? {
-            Some(row) => Ok(Some((row.get(0)?, sql.cells(table, row, 1)?))),
-            None => Ok(None),
-        }
     }
 
     fn insert(&self, table: usize, cells: &Cells) -> rusqlite::Result<i64> {

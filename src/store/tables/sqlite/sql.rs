@@ -3,7 +3,7 @@
 use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Row, Statement};
 
-use super::super::layout::{Found, Table, Type};
+use super::super::layout::{Found, Table, Type, named};
 use super::super::row::{Cell, Cells};
 use crate::postgres::quoted;
 
@@ -16,6 +16,8 @@ pub(in crate::store::tables) struct Sql {
     there: String,
     /// By external id, through the cache.
     pub held: String,
+    /// Whether the table has rows without a cache entry.
+    pub any_unlisted: String,
     /// By natural key.
     pub natural: String,
     pub insert: String,
@@ -46,12 +48,18 @@ fn selection(table: &Table, found: &Found) -> (Vec<Option<usize>>, Vec<String>) 
     (places, selected)
 }
 
-fn there(table: &Table) -> String {
+fn there(table: &Table, own: &str) -> String {
     format!(
-        "WHEN '{}' THEN EXISTS(SELECT 1 FROM {} t WHERE t.row_id = c.internal_id)",
+        "WHEN '{}' THEN EXISTS(SELECT 1 FROM {} t WHERE {own})",
         table.name.replace('\'', "''"),
         quoted(&table.name)
     )
+}
+
+/// The row of a cache entry `c`.
+fn own(table: &Table) -> String {
+    let text = |column: &str| format!("CAST({column} AS TEXT)");
+    format!("t.row_id = c.internal_id AND {} = c.external_id", named(table, text))
 }
 
 impl Sql {
@@ -73,7 +81,9 @@ impl Sql {
             .collect();
         let range = "c.table_name = ?1 AND c.external_id >= ?2 AND (?3 IS NULL OR c.external_id > ?3)
                      AND (?4 IS NULL OR c.external_id < ?4)";
-        let joined = format!("FROM sync_cache c JOIN {name} t ON t.row_id = c.internal_id");
+        let own = own(table);
+        let joined = format!("FROM sync_cache c JOIN {name} t ON {own}");
+        let same: Vec<String> = table.key.iter().map(|at| format!("{} = ?{}", all[*at], at + 4)).collect();
         Sql {
             absent: found.columns.is_empty(),
             list_keys: format!(
@@ -84,10 +94,15 @@ impl Sql {
                 "SELECT c.external_id, c.internal_id, c.checksum, c.seen_at, {cells} {joined} WHERE {range}
                  ORDER BY c.external_id LIMIT ?5"
             ),
-            there: there(table),
+            there: there(table, &own),
             held: format!(
                 "SELECT c.internal_id, c.checksum, c.seen_at, {cells} {joined}
                  WHERE c.table_name = ?1 AND c.external_id = ?2"
+            ),
+            any_unlisted: format!(
+                "SELECT EXISTS(SELECT 1 FROM {name} t WHERE NOT EXISTS(
+                   SELECT 1 FROM sync_cache c WHERE c.table_name = '{}' AND {own}))",
+                table.name.replace('\'', "''")
             ),
             natural: format!("SELECT t.row_id, {cells} FROM {name} t WHERE {}", keys.join(" AND ")),
             insert: format!(
@@ -96,10 +111,15 @@ impl Sql {
                 numbered(4).collect::<Vec<_>>().join(", ")
             ),
             update: format!(
-                "UPDATE {name} SET updated_at = coalesce(?2, updated_at), missing_since = ?3, {} WHERE row_id = ?1",
-                sets.join(", ")
+                "UPDATE {name} SET updated_at = coalesce(?2, updated_at), missing_since = ?3, {}
+                 WHERE row_id = ?1 AND {}",
+                sets.join(", "),
+                same.join(" AND ")
             ),
-            delete: format!("DELETE FROM {name} WHERE row_id = ?1"),
+            delete: format!(
+                "DELETE FROM {name} AS t WHERE t.row_id = ?1 AND {} = ?2",
+                named(table, |column| format!("CAST({column} AS TEXT)"))
+            ),
             places,
             selected: count,
         }
