@@ -2,7 +2,8 @@
 //! becomes an error whose kind says what to do next.
 //!
 //! Refuses endless redirects, redirects from https to http, and bodies beyond the caller's limit (reading stops at
-//! the first byte too many). No error shows a credential: addresses are shown without user names and passwords.
+//! the first byte too many). Credentials are for the server that was asked: where it sends callers to another one, they
+//! stay behind. No error shows a credential: addresses are shown without user names and passwords.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -205,19 +206,17 @@ impl Http {
 
     /// An answer with status 2xx or 304, its body still to be read.
     async fn respond(&self, ask: &Ask) -> Result<reqwest::Response> {
-        if ask.url.scheme() == "https" {
-            self.authorities.are_there()?;
-        }
         self.requests.fetch_add(1, Ordering::Relaxed);
-        let mut request = self
-            .client
-            .request(ask.method.clone(), ask.url.clone())
-            .headers(ask.headers.clone())
-            .timeout(ask.timeout);
-        if let Some(body) = &ask.body {
-            request = request.body(body.clone());
+        let mut response = self.sent(ask).await?;
+        let mut asked = None;
+        for hops in 1.. {
+            let Some(elsewhere) = elsewhere(asked.as_ref().unwrap_or(ask), &response) else { break };
+            if hops > REDIRECTS_MAX {
+                return Err(Error::new(Kind::Invalid, format!("more than {REDIRECTS_MAX} redirects")));
+            }
+            response = self.sent(&elsewhere).await?;
+            asked = Some(elsewhere);
         }
-        let response = request.send().await.map_err(|error| failure(error, ask.timeout))?;
         let (status, headers) = (response.status(), response.headers().clone());
         if !status.is_success() && status != StatusCode::NOT_MODIFIED {
             let complaint = without_secret(complaint(response).await, &ask.headers);
@@ -226,6 +225,21 @@ impl Http {
             return Err(meant.unwrap_or_else(|| self.refusal(status, &headers, &complaint)));
         }
         Ok(response)
+    }
+
+    async fn sent(&self, ask: &Ask) -> Result<reqwest::Response> {
+        if ask.url.scheme() == "https" {
+            self.authorities.are_there()?;
+        }
+        let mut request = self
+            .client
+            .request(ask.method.clone(), ask.url.clone())
+            .headers(ask.headers.clone())
+            .timeout(ask.timeout);
+        if let Some(body) = &ask.body {
+            request = request.body(body.clone());
+        }
+        request.send().await.map_err(|error| failure(error, ask.timeout))
     }
 
     fn refusal(&self, status: StatusCode, headers: &HeaderMap, complaint: &str) -> Error {
@@ -266,7 +280,34 @@ fn follow(attempt: redirect::Attempt<'_>) -> redirect::Action {
     if attempt.previous().len() > REDIRECTS_MAX {
         return attempt.error(format!("more than {REDIRECTS_MAX} redirects"));
     }
-    attempt.follow()
+    let leaves = attempt.previous().last().is_some_and(|url| url.origin() != attempt.url().origin());
+    if leaves { attempt.stop() } else { attempt.follow() }
+}
+
+/// What is asked of another server that the answer sends us to: the same, without anything secret. `None` = it does not.
+fn elsewhere(ask: &Ask, answer: &reqwest::Response) -> Option<Ask> {
+    let keeps_method = matches!(answer.status().as_u16(), 307 | 308);
+    if !keeps_method && !matches!(answer.status().as_u16(), 301..=303) {
+        return None;
+    }
+    let target = answer.headers().get(header::LOCATION)?.to_str().ok()?;
+    let url = answer.url().join(target).ok()?;
+    if url.origin() == answer.url().origin() {
+        return None;
+    }
+    let mut next = Ask { url, ..ask.clone() };
+    let secret = |(name, value): (&HeaderName, &HeaderValue)| {
+        let named = [header::AUTHORIZATION, header::COOKIE, header::PROXY_AUTHORIZATION].contains(name);
+        (value.is_sensitive() || named).then(|| name.clone())
+    };
+    let secrets: Vec<HeaderName> = next.headers.iter().filter_map(secret).collect();
+    for name in secrets {
+        next.headers.remove(name);
+    }
+    if !keeps_method && !matches!(next.method, Method::GET | Method::HEAD) {
+        (next.method, next.body) = (Method::GET, None);
+    }
+    Some(next)
 }
 
 async fn body(mut response: reqwest::Response, ask: &Ask) -> Result<Bytes> {
@@ -304,11 +345,9 @@ async fn complaint(mut response: reqwest::Response) -> String {
 
 /// A server may repeat what it was sent.
 fn without_secret(complaint: String, sent: &HeaderMap) -> String {
-    let secret = sent.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    match secret.and_then(|value| value.split_whitespace().last()) {
-        Some(token) if complaint.contains(token) => complaint.replace(token, "…"),
-        _ => complaint,
-    }
+    let secrets = sent.iter().filter(|(name, value)| value.is_sensitive() || *name == header::AUTHORIZATION);
+    let tokens = secrets.filter_map(|(_, value)| value.to_str().ok()?.split_whitespace().last());
+    tokens.fold(complaint, |complaint, token| complaint.replace(token, "…"))
 }
 
 fn failure(error: reqwest::Error, timeout: Duration) -> Error {
