@@ -29,6 +29,7 @@ use crate::record::{Body, Entry, Fingerprint, Scope};
 use crate::retry::Patience;
 
 mod item;
+mod mend;
 mod met;
 mod pages;
 mod row;

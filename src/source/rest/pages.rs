@@ -55,7 +55,7 @@ pub fn next(pagination: &Pagination, turned: &Turned<'_>) -> Result<Option<Url>>
                 return Err(Error::new(Kind::Invalid, message));
             }
         },
-        Pagination::Link => match turned.link.and_then(rel_next) {
+        Pagination::Link => match turned.link.map(rel_next).transpose()?.flatten() {
             None => None,
             Some(target) => Some(linked(turned.url, target)?),
         },
@@ -73,26 +73,40 @@ fn linked(from: &Url, target: &str) -> Result<Url> {
     Ok(url)
 }
 
-/// The target of `rel="next"` in a `Link` header.
-fn rel_next(header: &str) -> Option<&str> {
-    let mut rest = header;
-    while let Some(open) = rest.find('<') {
-        let close = open + rest[open..].find('>')?;
-        let target = &rest[open + 1..close];
-        let after = &rest[close + 1..];
-        let end = after.find('<').unwrap_or(after.len());
-        let is_next = after[..end].split([';', ',']).any(|param| {
+/// The target of `rel="next"` in a `Link` header. One that cannot be read is an error: it may be the one that leads on.
+fn rel_next(header: &str) -> Result<Option<&str>> {
+    let odd = || {
+        Error::new(
+            Kind::Invalid,
+            "the `Link` header cannot be read, so nobody knows whether this is the last page",
+        )
+        .remedy_is("A link is `<address>; rel=\"next\"`. Look at the answer's headers.")
+    };
+    let mut rest = header.trim_start_matches([' ', '\t', ',']);
+    while !rest.is_empty() {
+        let target = rest.strip_prefix('<').ok_or_else(odd)?;
+        let (target, after) = target.split_once('>').ok_or_else(odd)?;
+        let mut quoted = false;
+        let end = after.find(|c| {
+            quoted ^= c == '"';
+            c == ',' && !quoted
+        });
+        let params = &after[..end.unwrap_or(after.len())];
+        if params.matches('"').count() % 2 == 1 {
+            return Err(odd());
+        }
+        let is_next = params.split(';').any(|param| {
             let (name, value) = param.split_once('=').unwrap_or((param, ""));
             let words = value.trim().trim_matches('"');
             name.trim().eq_ignore_ascii_case("rel")
                 && words.split_whitespace().any(|word| word.eq_ignore_ascii_case("next"))
         });
         if is_next {
-            return Some(target);
+            return Ok(Some(target));
         }
-        rest = &after[end..];
+        rest = after[params.len()..].trim_start_matches([' ', '\t', ',']);
     }
-    None
+    Ok(None)
 }
 
 fn with_size(url: Url, size: Option<&Size>) -> Url {
@@ -163,6 +177,23 @@ mod tests {
                 expected,
                 "{pagination:?}"
             );
+        }
+    }
+
+    #[test]
+    fn a_link_that_cannot_be_read_is_no_end() {
+        for link in [
+            "http://h/list?p=2; rel=next",
+            "<http://h/list?p=2; rel=next",
+            "<http://h/x>; rel=prev, http://h/list?p=2; rel=next",
+            "<http://h/x>; title=\"open; rel=next",
+            "\u{fffd}",
+        ] {
+            let error = follow(&Pagination::Link, 9, &json!({}), Some(link)).unwrap_err();
+            assert_eq!(error.kind(), Kind::Invalid, "{link}");
+        }
+        for link in ["", " , ", "<http://h/x>;rel=prev,", "<a>; title=\"a, <b>; rel=next\""] {
+            assert_eq!(follow(&Pagination::Link, 9, &json!({}), Some(link)).unwrap(), None, "{link}");
         }
     }
 

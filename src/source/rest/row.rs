@@ -13,6 +13,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use super::item::{Found, Item, Place, Wanted};
+use super::mend::UNREADABLE;
 use crate::clock::{self, rfc3339_ms};
 use crate::config::{ColumnKind, ColumnSpec, TableSpec};
 use crate::error::{Error, Kind, Result};
@@ -98,6 +99,9 @@ impl Picker {
             let spec = &column.spec;
             id.push(b'/');
             match column.find(item, lent) {
+                Some(Found::Text(text)) if text.contains('\0') => {
+                    return Err(misfit(spec, format!("{text:?} is no key: it holds a NUL character")));
+                }
                 Some(Found::Text(text)) if spec.kind == ColumnKind::Text && !text.is_empty() => {
                     match self.key.len() {
                         1 => id.extend_from_slice(text.as_bytes()),
@@ -141,11 +145,13 @@ impl Picker {
         Ok(())
     }
 
-    /// What a child may refer to: text and integer columns as they are in the item.
+    /// What a child may refer to: text as it is in the item, integers as they are in the row.
     pub fn lend(&self, item: &Item<'_>, lent: &Lent, wanted: &[Arc<str>]) -> Lent {
         let value = |name: &str| {
             let column = self.columns.iter().find(|column| column.spec.name == *name)?;
-            column.find(item, lent).map(Found::to_value)
+            let value = column.find(item, lent)?.to_value();
+            let number = if column.spec.kind == ColumnKind::Integer { whole(&value).ok() } else { None };
+            Some(number.map_or(value, Value::from))
         };
         wanted.iter().filter_map(|name| Some((name.clone(), value(name)?))).collect()
     }
@@ -217,6 +223,9 @@ fn misfit(column: &ColumnSpec, why: String) -> Error {
 }
 
 fn shown(value: Found<'_>) -> String {
+    if matches!(value, Found::Other(Value::Object(map)) if map.contains_key(UNREADABLE)) {
+        return "a number or a character that cannot be held".to_owned();
+    }
     let text = value.to_value().to_string();
     let mut short: String = text.chars().take(SHOWN_MAX).collect();
     if short.len() < text.len() {
@@ -243,6 +252,9 @@ fn exact(value: &Value) -> Result<(), String> {
     match value {
         Value::Number(number) if number.is_i64() || number.is_u64() => whole(value).map(drop),
         Value::Array(items) => items.iter().try_for_each(exact),
+        Value::Object(map) if map.contains_key(UNREADABLE) => {
+            Err("a number or a character in it is none that can be held".to_owned())
+        }
         Value::Object(map) => map.values().try_for_each(exact),
         _ => Ok(()),
     }
@@ -268,7 +280,12 @@ fn timestamp(text: &str) -> Result<Cow<'_, str>, String> {
         return Ok(Cow::Borrowed(text));
     }
     let at: Timestamp = text.trim().parse().map_err(|_| format!("{text:?} is no RFC 3339 instant"))?;
-    Ok(Cow::Owned(rfc3339_ms(at)))
+    let at = rfc3339_ms(at);
+    // In UTC it may be before the year 1, which databases do not agree on.
+    match clock::read_rfc3339_ms(&at) {
+        Some(_) => Ok(Cow::Owned(at)),
+        None => Err(format!("{text:?} is not in the years 0001 to 9999 of UTC")),
+    }
 }
 
 /// `/Date(1761256800000+0200)/`: the milliseconds are UTC already.
@@ -329,7 +346,16 @@ mod tests {
             assert_eq!(ms_date(given).ok().as_deref(), read, "{given}");
         }
         assert_eq!(timestamp("2025-10-24T00:00:00+02:00").unwrap(), "2025-10-23T22:00:00.000Z");
-        assert!(timestamp("yesterday").is_err());
+        assert_eq!(timestamp("0001-01-01T00:00:00-01:00").unwrap(), "0001-01-01T01:00:00.000Z");
+        for text in [
+            "yesterday",
+            "0001-01-01T00:00:00+01:00",
+            "0000-01-01T00:00:00Z",
+            "-000001-01-01T00:00:00Z",
+            "9999-12-31T23:59:59-01:00",
+        ] {
+            assert!(timestamp(text).is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -17,11 +17,12 @@ use tokio::sync::mpsc;
 use url::Url;
 
 use super::item::{self, Item};
+use super::mend;
 use super::pages::{self, Turned};
 use super::row::{Lent, Row};
 use super::rows::{Blocks, Summary};
 use super::{Api, BODY_BYTES_MAX, PAGES_MAX};
-use crate::config::Part;
+use crate::config::{Pagination, Part};
 use crate::error::{Error, Kind, Result};
 use crate::http::{Answer, Ask};
 use crate::record::Fingerprint;
@@ -100,6 +101,8 @@ struct Page<'a> {
 enum Read {
     Page {
         says: Message,
+        /// What its rows come to, where an API that overlooks the page it is asked for would give the same for ever.
+        rows: Option<String>,
         /// `None` = there is more to know of this resource than whether it changed.
         mark: Option<String>,
         next: Option<Url>,
@@ -151,13 +154,16 @@ async fn pages_of(
     let alone = starts.len() == 1;
     for start in starts {
         let mut url = pages::first(&spec.pagination, start);
-        let mut asked = HashSet::new();
+        let (mut asked, mut before) = (HashSet::new(), None);
         loop {
             turn_to(&url, &mut asked)?;
             let turn = Turn { url: &url, pages: asked.len() as u64, alone };
             let (says, next) = match ask(api, which, &turn, stop).await? {
-                Read::Page { says, mark: found, next } => {
-                    mark = found;
+                Read::Page { says, rows, mark: found, next } => {
+                    if rows.is_some() && rows == before {
+                        return Err(repeated());
+                    }
+                    (mark, before) = (found, rows);
                     (says, next)
                 }
                 Read::Verbatim(same) => {
@@ -177,6 +183,12 @@ async fn pages_of(
         }
     }
     Ok(mark)
+}
+
+fn repeated() -> Error {
+    Error::new(Kind::Invalid, "this page has the same rows as the one before it").remedy_is(
+        "The API seems to overlook the page it is asked for; compare `pagination` with its documentation.",
+    )
 }
 
 /// Another page of a list, which must end some day.
@@ -211,6 +223,11 @@ fn address(api: &Api, path: &[Part], parent: Option<&Parent>) -> Result<Url> {
             }
         }
     }
+    let path = text.split(['?', '#']).next().unwrap_or_default();
+    if path.split('/').any(|step| matches!(step, "." | "..")) {
+        // However they are written, addresses take them for a step back.
+        return Err(Error::new(Kind::Invalid, "a key that is `.` or `..` cannot be a step of a path"));
+    }
     Url::parse(&text)
         .map_err(|error| Error::new(Kind::Config, "the path of a resource gives no URL").caused_by(error))
 }
@@ -239,8 +256,8 @@ fn judge(api: &Api, which: &Which, turn: &Turn<'_>, answer: &Answer) -> Result<R
         let message = format!("the answer ({}) is {media}, not JSON", answer.status);
         return Err(Error::new(Kind::Unavailable, message));
     }
-    let link = answer.headers.get_all(header::LINK).iter().filter_map(|link| link.to_str().ok());
-    let link: Vec<&str> = link.collect();
+    let link = answer.headers.get_all(header::LINK).iter();
+    let link: Vec<_> = link.map(|link| String::from_utf8_lossy(link.as_bytes())).collect();
     let link = (!link.is_empty()).then(|| link.join(", "));
     // What children hang from must be read anyway, and a later page that is what all of the scope once was is not.
     let marked = turn.is_only() && !api.has_children(which.resource);
@@ -248,7 +265,14 @@ fn judge(api: &Api, which: &Which, turn: &Turn<'_>, answer: &Answer) -> Result<R
     if mark.is_some() && mark.as_deref() == which.cursor.as_deref().and_then(mark_in) {
         return Ok(Read::Verbatim(Verbatim { parent: which.parent.clone(), body: answer.body.clone() }));
     }
-    let page = page(api, which.resource, &answer.body)?;
+    let mended;
+    let page = match page(api, which.resource, &answer.body) {
+        Err(error) if error.kind() == Kind::Invalid => {
+            mended = mend::mended(&answer.body).ok_or(error)?;
+            Page { quiet: false, ..page(api, which.resource, &mended)? }
+        }
+        page => page?,
+    };
     let (items, rest) = (page.items.len(), &page.rest);
     let turned = Turned { url: turn.url, pages: turn.pages, items, answer: rest, link: link.as_deref() };
     let next = match pages::next(&api.spec.resources[which.resource].pagination, &turned) {
@@ -257,12 +281,17 @@ fn judge(api: &Api, which: &Which, turn: &Turn<'_>, answer: &Answer) -> Result<R
     };
     let whole = turn.is_only() && next.is_none();
     let (picked, quiet) = pick_all(api, which, &page);
+    let counts = matches!(
+        api.spec.resources[which.resource].pagination,
+        Pagination::Page { .. } | Pagination::Offset { .. }
+    );
+    let rows = (counts && !whole && !picked.is_empty()).then(|| summed(api, which, &picked));
     let says = if whole && are_unchanged(api, which, &picked) {
         Message::Same(named(picked))
     } else {
         Message::Page(picked)
     };
-    Ok(Read::Page { says, mark: mark.filter(|_| whole && quiet), next })
+    Ok(Read::Page { says, rows, mark: mark.filter(|_| whole && quiet), next })
 }
 
 /// The answer as one hash, with everything else its rows depend on.
@@ -313,6 +342,21 @@ fn are_unchanged(api: &Api, which: &Which, picked: &[Picked]) -> bool {
         summary.add(api.pickers[which.resource].external_id(id), print);
     }
     summary.finish() == rows_in(cursor)
+}
+
+/// What a page comes to, usable or not.
+fn summed(api: &Api, which: &Which, picked: &[Picked]) -> String {
+    let mut summary = Summary::default();
+    for item in picked {
+        let (id, print) = match item {
+            Picked::Row { id, print, .. } => (id.as_str(), *print),
+            Picked::Bad { id, error, .. } => {
+                (id.as_deref().unwrap_or_default(), Fingerprint::of(error.to_string().as_bytes()))
+            }
+        };
+        summary.add(api.pickers[which.resource].external_id(id), &print);
+    }
+    summary.finish()
 }
 
 /// What rows are called, and what they lend.

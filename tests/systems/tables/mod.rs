@@ -9,6 +9,7 @@ mod growth;
 mod kit;
 mod marks;
 mod moves;
+mod odd;
 mod quiet;
 mod recipes;
 mod runs;
