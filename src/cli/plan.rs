@@ -166,6 +166,14 @@ fn text(out: &Output, plan: &Preview) -> String {
         ));
     }
     more(&mut text, plan.held.len());
+    text.push_str(&troubles(out, plan));
+    text.push_str(&closing(plan));
+    text
+}
+
+/// What cannot be used, could not be read, or is worth a word.
+fn troubles(out: &Output, plan: &Preview) -> String {
+    let mut text = String::new();
     for fault in &plan.failed {
         let key = named(fault.key.as_deref().unwrap_or_default());
         text.push_str(&format!("  {} {key}: {}\n", out.paint(Color::Red, "bad"), fault.message));
@@ -176,7 +184,6 @@ fn text(out: &Output, plan: &Preview) -> String {
     for warning in &plan.warnings {
         text.push_str(&format!("  {} {warning}\n", out.paint(Color::Yellow, "warning")));
     }
-    text.push_str(&closing(plan));
     text
 }
 
