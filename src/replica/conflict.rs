@@ -80,7 +80,7 @@ impl Replica {
                 let revision = there.first().map_or(0, |pair| pair.mod_revision);
                 let update = format!(
                     "UPDATE {wal} SET status = 'pending', held = false, exact = true, base_revision = $2,
-                       expected_revision = $2, result_revision = NULL, last_error = NULL
+                       expected_revision = $2, result_revision = NULL, last_error = NULL, nonce = DEFAULT
                      WHERE id = $1 AND status = 'conflict'"
                 );
                 within(STATEMENT_MAX, session.execute(&update, &[&id, &revision])).await?;

@@ -192,6 +192,7 @@ mod tests {
         use crate::etcd::{DeleteRangeResponse, TxnResponse};
         let row = super::super::packing::Pending {
             id: 1,
+            nonce: None,
             key: "k".to_owned(),
             value: None,
             base: 0,

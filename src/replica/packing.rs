@@ -59,6 +59,8 @@ impl Build {
 #[derive(Debug, Clone)]
 pub(super) struct Pending {
     pub id: i64,
+    /// What its id alone cannot say after a restore: that it is this very write. `None` = queued by an older trueup.
+    pub nonce: Option<i64>,
     pub key: String,
     /// `None` = delete.
     pub value: Option<Bytes>,
@@ -215,7 +217,8 @@ mod tests {
 
     fn row(id: i64, key: &str, base: i64) -> Pending {
         let value = Some(Bytes::from_static(b"v"));
-        Pending { id, key: key.to_owned(), value, base, expected: base, exact: false, attempts: 0 }
+        let key = key.to_owned();
+        Pending { id, nonce: None, key, value, base, expected: base, exact: false, attempts: 0 }
     }
 
     fn window_of(rows: Vec<Pending>) -> Window {

@@ -26,9 +26,9 @@ pub(super) fn fetch_text(tables: &Tables) -> String {
     let Tables { wal, state, .. } = tables;
     format!(
         "SELECT w.id, w.key, w.value, w.encoding, w.base_revision, w.expected_revision, w.exact, w.attempts, w.size,
-                h.chain_base, h.result_revision, h.operation = 'delete'
+                w.nonce, h.chain_base, h.result_revision, h.operation = 'delete'
          FROM (SELECT *, sum(size) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING) - size AS before FROM (
-                 SELECT id, key, value, encoding, base_revision, expected_revision, exact, attempts,
+                 SELECT id, key, value, encoding, base_revision, expected_revision, exact, attempts, nonce,
                         octet_length(coalesce(value, '')) AS size
                  FROM {wal} p WHERE status = 'pending' AND id > $5 AND ((key >= $1 AND ($2::text IS NULL OR key < $2))
                    OR NOT EXISTS (SELECT 1 FROM {state} s WHERE starts_with(p.key, s.prefix)))
@@ -52,9 +52,10 @@ mod column {
     pub const EXACT: usize = 6;
     pub const ATTEMPTS: usize = 7;
     pub const SIZE: usize = 8;
-    pub const HEAD_BASE: usize = 9;
-    pub const HEAD_REVISION: usize = 10;
-    pub const HEAD_DELETED: usize = 11;
+    pub const NONCE: usize = 9;
+    pub const HEAD_BASE: usize = 10;
+    pub const HEAD_REVISION: usize = 11;
+    pub const HEAD_DELETED: usize = 12;
 }
 
 /// What a look at the queue found.
@@ -183,6 +184,7 @@ fn pending_of(row: &Row) -> (Pending, bool) {
     let readable = value.as_ref().is_none_or(Option::is_some);
     let pending = Pending {
         id: row.get(column::ID),
+        nonce: row.get(column::NONCE),
         key: row.get(column::KEY),
         value: value.map(Option::unwrap_or_default),
         base: row.get::<_, Option<i64>>(column::BASE).unwrap_or(0),

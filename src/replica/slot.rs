@@ -24,6 +24,9 @@ const LOOKS_MAX: usize = 60;
 pub(super) struct Slot {
     pub replica: String,
     pub writes: Vec<Trace>,
+    /// Of each of them. A marker of an older trueup has none.
+    #[serde(default)]
+    pub nonces: Vec<Option<i64>>,
     /// Those of them that did not happen were not decided either.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub together: bool,
@@ -39,17 +42,21 @@ pub(super) type Trace = (i64, i64, i64);
 pub(super) struct Earlier {
     pub revision: i64,
     pub writes: Vec<Trace>,
+    #[serde(default)]
+    pub nonces: Vec<Option<i64>>,
 }
 
 impl Slot {
     pub fn of(replica: &str, planned: &[Planned], form: Form, ledger: &Ledger) -> Self {
         let before = ledger.open().filter_map(|decided| {
-            let writes = decided.writes.iter().map(|(planned, _)| trace(planned)).collect();
-            decided.marker.map(|revision| Earlier { revision, writes })
+            let planned = || decided.writes.iter().map(|(planned, _)| planned);
+            let (writes, nonces) = (planned().map(trace).collect(), planned().map(nonce).collect());
+            decided.marker.map(|revision| Earlier { revision, writes, nonces })
         });
         let (replica, before) = (replica.to_owned(), before.collect());
         let together = matches!(form, Form::Together(_));
-        Slot { replica, writes: planned.iter().map(trace).collect(), together, before }
+        let (writes, nonces) = (planned.iter().map(trace).collect(), planned.iter().map(nonce).collect());
+        Slot { replica, writes, nonces, together, before }
     }
 
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
@@ -59,6 +66,10 @@ impl Slot {
 
 fn trace(planned: &Planned) -> Trace {
     (planned.row.id, planned.expected, planned.chain)
+}
+
+fn nonce(planned: &Planned) -> Option<i64> {
+    planned.row.nonce
 }
 
 impl Replica {
@@ -89,11 +100,12 @@ impl Drainer<'_> {
         }
         // A write that was decided and queued again since then is none of those.
         let settled = self.slot_revision;
-        let newest = Earlier { revision: pair.mod_revision, writes: slot.writes };
+        let newest = Earlier { revision: pair.mod_revision, writes: slot.writes, nonces: slot.nonces };
         let earlier = slot.before.into_iter().filter(|it| it.revision > settled);
-        for Earlier { revision, writes } in earlier.chain([newest]) {
+        for it in earlier.chain([newest]) {
+            let revision = it.revision;
             let together = slot.together && revision == pair.mod_revision;
-            let planned = self.unsettled(&writes).await?;
+            let planned = self.unsettled(&it).await?;
             let outcomes = self.read_outcomes(&planned, revision).await?;
             if !planned.is_empty() {
                 let lost = planned.len();
@@ -117,24 +129,30 @@ impl Drainer<'_> {
         Ok(())
     }
 
-    /// Those of these writes that are still pending here.
-    async fn unsettled(&self, writes: &[Trace]) -> Result<Vec<Planned>> {
-        let ids: Vec<i64> = writes.iter().map(|write| write.0).collect();
+    /// Those of these writes that are still pending here. One that only has the id of a write, but not its nonce, came
+    /// after a restore and was never sent.
+    async fn unsettled(&self, sent: &Earlier) -> Result<Vec<Planned>> {
+        let ids: Vec<i64> = sent.writes.iter().map(|write| write.0).collect();
         let select = format!(
-            "SELECT id, key, operation, attempts FROM {} WHERE id = ANY($1) AND status = 'pending'",
+            "SELECT id, nonce, key, operation, attempts FROM {} WHERE id = ANY($1) AND status = 'pending'",
             self.replica.tables.wal
         );
         let rows = within(STATEMENT_MAX, self.session.query(&select, &[&ids])).await?;
-        let by_id: HashMap<i64, (i64, i64)> =
-            writes.iter().map(|(id, expected, chain)| (*id, (*expected, *chain))).collect();
-        let planned = rows.iter().map(|row| {
-            let id: i64 = row.get("id");
-            let (expected, chain) = by_id.get(&id).copied().unwrap_or_default();
+        let nonces = sent.nonces.iter().copied().chain(std::iter::repeat(None));
+        let by_id: HashMap<i64, (i64, i64, Option<i64>)> = (sent.writes.iter().zip(nonces))
+            .map(|((id, expected, chain), nonce)| (*id, (*expected, *chain, nonce)))
+            .collect();
+        let planned = rows.iter().filter_map(|row| {
+            let (id, nonce): (i64, Option<i64>) = (row.get("id"), row.get("nonce"));
+            let (expected, chain, sent) = by_id.get(&id).copied()?;
+            if sent != nonce {
+                return None;
+            }
             let deletes = row.get::<_, &str>("operation") == "delete";
             let value = (!deletes).then(bytes::Bytes::new);
             let (key, attempts) = (row.get("key"), row.get("attempts"));
-            let row = Pending { id, key, value, base: chain, expected, exact: false, attempts };
-            Planned { row, expected, chain }
+            let row = Pending { id, nonce, key, value, base: chain, expected, exact: false, attempts };
+            Some(Planned { row, expected, chain })
         });
         Ok(planned.collect())
     }

@@ -8,6 +8,7 @@ mod limits;
 mod outages;
 mod process;
 mod rates;
+mod restored;
 mod running;
 mod sql;
 mod storm;
