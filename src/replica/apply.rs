@@ -28,10 +28,12 @@ const INCOMING: &str = "CREATE TEMP TABLE IF NOT EXISTS incoming (key text COLLA
 pub(super) struct Batch {
     open: BytesMut,
     pieces: Vec<Bytes>,
-    /// Where in `open` its newest row is, and that row's revision.
+    /// Where in `open` its newest row is, and that row's revision; and the newest that is no delete.
     newest: Option<(usize, i64)>,
-    /// The change the next connect asks etcd about: the newest.
+    newest_live: Option<(usize, i64)>,
+    /// The changes the next connect asks etcd about: the newest, and the newest that is no delete.
     witness: Option<(String, i64)>,
+    live: Option<(String, i64)>,
     pub rows: usize,
     pub odd: Vec<Quarantined>,
     pub bytes: usize,
@@ -57,8 +59,10 @@ impl Batch {
                 self.bytes += self.open.len() - at;
                 self.rows += 1;
                 self.upto = self.upto.max(change.revision);
-                if self.newest.is_none_or(|newest| change.revision >= newest.1) {
-                    self.newest = Some((at, change.revision));
+                let place = Some((at, change.revision));
+                self.newest = self.newest.filter(|newest| newest.1 > change.revision).or(place);
+                if change.value.is_some() {
+                    self.newest_live = self.newest_live.filter(|newest| newest.1 > change.revision).or(place);
                 }
             }
             Read::Odd(odd) => {
@@ -71,10 +75,12 @@ impl Batch {
 
     /// No more rows will be pushed.
     pub fn seal(&mut self) {
-        if let Some((at, revision)) = self.newest.take() {
-            let key = Rows(&self.open[at..]).next().map(|row| row.key.to_owned());
-            self.witness = key.map(|key| (key, revision));
-        }
+        let named = |(at, revision): (usize, i64)| {
+            Rows(&self.open[at..]).next().map(|row| (row.key.to_owned(), revision))
+        };
+        let (newest, live) = (self.newest.take().and_then(named), self.newest_live.take().and_then(named));
+        self.witness = newest.or(self.witness.take());
+        self.live = live.or(self.live.take());
         let piece = std::mem::take(&mut self.open).freeze();
         if !piece.is_empty() {
             self.pieces.push(piece);
@@ -90,6 +96,7 @@ impl Batch {
         self.bytes += next.bytes;
         self.upto = self.upto.max(next.upto);
         self.witness = next.witness.or(self.witness.take());
+        self.live = next.live.or(self.live.take());
     }
 
     pub fn is_empty(&self) -> bool {
@@ -102,8 +109,16 @@ impl Batch {
     }
 
     fn witness(&self) -> (Option<&str>, Option<i64>) {
-        (self.witness.as_ref().map(|it| it.0.as_str()), self.witness.as_ref().map(|it| it.1))
+        columns_of(self.witness.as_ref())
     }
+
+    fn live(&self) -> (Option<&str>, Option<i64>) {
+        columns_of(self.live.as_ref())
+    }
+}
+
+fn columns_of(row: Option<&(String, i64)>) -> (Option<&str>, Option<i64>) {
+    (row.map(|it| it.0.as_str()), row.map(|it| it.1))
 }
 
 /// One connection that moves the mirror forward.
@@ -127,13 +142,15 @@ impl<'a> Applier<'a> {
                SELECT * FROM unnest($3::text[], $4::text[], $5::bigint[], $6::bool[], $7::text[])
                ON CONFLICT (key, revision) DO NOTHING RETURNING 1)
              UPDATE {state} SET applied_revision = $8, synced_at = clock_timestamp(),
-               witness_key = coalesce($9, witness_key), witness_revision = coalesce($10, witness_revision)
+               witness_key = coalesce($9, witness_key), witness_revision = coalesce($10, witness_revision),
+               live_key = coalesce($11, live_key), live_revision = coalesce($12, live_revision)
              WHERE prefix = $1 AND epoch = $2 AND (SELECT count(*) FROM fresh) = cardinality($3::text[])"
         );
         let trickle = within(STATEMENT_MAX, session.prepare(&text)).await?;
         let text = format!(
             "UPDATE {state} SET applied_revision = $3, synced_at = clock_timestamp(),
-               witness_key = coalesce($4, witness_key), witness_revision = coalesce($5, witness_revision)
+               witness_key = coalesce($4, witness_key), witness_revision = coalesce($5, witness_revision),
+               live_key = coalesce($6, live_key), live_revision = coalesce($7, live_revision)
              WHERE prefix = $1 AND epoch = $2"
         );
         let checkpoint = within(STATEMENT_MAX, session.prepare(&text)).await?;
@@ -161,7 +178,7 @@ impl<'a> Applier<'a> {
     /// `false` = not all rows were new, or we are no longer the leader: nothing was checkpointed.
     async fn trickle(&self, batch: &Batch) -> Result<bool> {
         let columns = Columns::of(batch);
-        let (key, revision) = batch.witness();
+        let ((key, revision), (live_key, live_revision)) = (batch.witness(), batch.live());
         let moved = within(
             STATEMENT_MAX,
             self.session.execute(
@@ -177,6 +194,8 @@ impl<'a> Applier<'a> {
                     &batch.upto,
                     &key,
                     &revision,
+                    &live_key,
+                    &live_revision,
                 ],
             ),
         )
@@ -276,9 +295,9 @@ impl Replica {
         epoch: i64,
         batch: &Batch,
     ) -> Result<()> {
-        let (key, revision) = batch.witness();
-        let values: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
-            [&self.prefix(), &epoch, &batch.upto, &key, &revision];
+        let ((key, revision), (live_key, live_revision)) = (batch.witness(), batch.live());
+        let values: [&(dyn tokio_postgres::types::ToSql + Sync); 7] =
+            [&self.prefix(), &epoch, &batch.upto, &key, &revision, &live_key, &live_revision];
         let moved = within(STATEMENT_MAX, transaction.execute(statement, &values)).await?;
         if moved == 1 { Ok(()) } else { Err(self.fenced()) }
     }
@@ -376,5 +395,9 @@ mod tests {
         let rows: Vec<(&str, i64)> = first.each().map(|row| (row.key, row.revision)).collect();
         assert_eq!(rows, [("/a", 5), ("/b", 5), ("/c", 6)]);
         assert_eq!((first.rows, first.upto, first.witness()), (3, 9, (Some("/c"), Some(6))));
+        let mut last = Batch::default();
+        last.push(Read::Row(Change { key: "/a".to_owned(), value: None, base64: false, revision: 10 }));
+        first.join(last);
+        assert_eq!((first.witness(), first.live()), ((Some("/a"), Some(10)), (Some("/c"), Some(6))));
     }
 }

@@ -223,7 +223,9 @@ impl Replica {
                base_revision = CASE WHEN $4 THEN NULL ELSE base_revision END,
                base_next = CASE WHEN $4 THEN NULL ELSE $5::bytea END,
                witness_key = CASE WHEN $7::bigint > coalesce(witness_revision, 0) THEN $6::text ELSE witness_key END,
-               witness_revision = greatest(witness_revision, $7), synced_at = clock_timestamp()
+               witness_revision = greatest(witness_revision, $7),
+               live_key = CASE WHEN $7::bigint > coalesce(live_revision, 0) THEN $6::text ELSE live_key END,
+               live_revision = greatest(live_revision, $7), synced_at = clock_timestamp()
              WHERE prefix = $1 AND epoch = $2",
             self.tables.state
         );

@@ -1,6 +1,10 @@
 //! Is this still the cluster we mirrored? Asked at every connect: a restored backup keeps its ids, and may even be
-//! ahead of us, so a key we hold is compared too. And: may we do here what we must do?
+//! ahead of us, so what we saw last is compared too: the newest change, the newest that was no delete, and our own
+//! marker. And: may we do here what we must do?
 
+use bytes::Bytes;
+
+use super::slot::Slot;
 use super::state::State;
 use super::{Replica, codec};
 use crate::error::{Error, Kind, Result};
@@ -24,47 +28,82 @@ impl Replica {
             let why = format!("its revision is {revision}, we have seen {}", state.applied_revision);
             return Err(self.other_history(&why));
         }
-        if let Some((witness, at)) = &state.witness {
-            self.check_witness(session, witness, *at).await?;
+        self.check_marker(state, answer.kvs.first())?;
+        for (witness, at) in [&state.witness, &state.live].into_iter().flatten() {
+            self.check_witness(session, state, witness, *at).await?;
         }
         Ok((cluster, revision))
     }
 
+    /// The marker we wrote last cannot be older than we know it to be. One that is gone, or is another's, says nothing.
+    fn check_marker(&self, state: &State, marker: Option<&KeyValue>) -> Result<()> {
+        let Some(marker) = marker else { return Ok(()) };
+        let ours = Slot::of_bytes(&marker.value).is_some_and(|slot| slot.replica == state.replica);
+        if !ours || marker.mod_revision >= state.slot_revision {
+            return Ok(());
+        }
+        let (then, now) = (state.slot_revision, marker.mod_revision);
+        Err(self.other_history(&format!("our marker is of revision {now}, we wrote it at {then}")))
+    }
+
     /// A key we hold at a revision must have been written at that revision, with that content.
-    async fn check_witness(&self, session: &Session, witness: &str, at: i64) -> Result<()> {
-        let select =
-            format!("SELECT value, encoding FROM {} WHERE key = $1 AND revision = $2", self.tables.etcd);
-        let row = within(STATEMENT_MAX, session.query_opt(&select, &[&witness, &at])).await?;
-        let Some(row) = row else { return Ok(()) };
-        let value: Option<&str> = row.get(0);
-        let ours = value.and_then(|value| codec::bytes_of(value, row.get(1)));
-        let found = match self.etcd.range(key_at(witness.to_owned(), at)).await {
-            Ok(answer) => answer.kvs.into_iter().next(),
-            // That moment is compacted away. What is there now must at least not be older than what we saw.
-            Err(error) if error.kind() == Kind::CursorLost => {
-                let now = self.etcd.range(key(witness.to_owned())).await?.kvs.into_iter().next();
-                if let Some(now) = &now
-                    && now.mod_revision < at
-                {
-                    return Err(
-                        self.other_history(&format!("{witness} was last written before we saw it written"))
-                    );
-                }
-                return Ok(());
+    async fn check_witness(&self, session: &Session, state: &State, witness: &str, at: i64) -> Result<()> {
+        let Some(ours) = self.held(session, witness, at).await? else { return Ok(()) };
+        let agrees = match self.seen_at(witness, at).await? {
+            Some(there) => {
+                // What was never there cannot have been deleted.
+                let was_there = match ours {
+                    Some(_) => true,
+                    None => self.seen_at(witness, at - 1).await?.is_none_or(|before| before.is_some()),
+                };
+                was_there && is_same(there.as_ref(), ours.as_ref(), at)
             }
-            Err(error) => return Err(error),
-        };
-        let same =
-            |found: &KeyValue| found.mod_revision == at && ours.as_deref() == Some(found.value.as_ref());
-        let agrees = match (&found, &ours) {
-            (Some(found), Some(_)) => same(found),
-            (None, None) => true,
-            _ => false,
+            // That moment is compacted away. Until the last one we have seen, nothing may have become of it.
+            None => self.agrees_since(session, state, witness, (at, ours.as_ref())).await?,
         };
         if agrees {
             return Ok(());
         }
         Err(self.other_history(&format!("{witness} was not what we saw at revision {at}")))
+    }
+
+    async fn agrees_since(
+        &self,
+        session: &Session,
+        state: &State,
+        witness: &str,
+        (at, ours): (i64, Option<&Bytes>),
+    ) -> Result<bool> {
+        let newest = format!("SELECT max(revision) FROM {} WHERE key = $1", self.tables.etcd);
+        let newest = within(STATEMENT_MAX, session.query_one(&newest, &[&witness])).await?;
+        if newest.get::<_, Option<i64>>(0) == Some(at)
+            && let Some(there) = self.seen_at(witness, state.applied_revision).await?
+        {
+            return Ok(is_same(there.as_ref(), ours, at));
+        }
+        // What is there now must at least not be older than what we saw.
+        let now = self.etcd.range(key(witness.to_owned())).await?.kvs.into_iter().next();
+        Ok(now.is_none_or(|now| now.mod_revision >= at))
+    }
+
+    /// Our row of a key at a revision: `Some(None)` = a delete; `None` = we hold none.
+    async fn held(&self, session: &Session, witness: &str, at: i64) -> Result<Option<Option<Bytes>>> {
+        let select =
+            format!("SELECT value, encoding FROM {} WHERE key = $1 AND revision = $2", self.tables.etcd);
+        let row = within(STATEMENT_MAX, session.query_opt(&select, &[&witness, &at])).await?;
+        Ok(row.map(|row| {
+            let value: Option<&str> = row.get(0);
+            value.and_then(|value| codec::bytes_of(value, row.get(1)))
+        }))
+    }
+
+    /// A key as it was at a revision; `None` = that moment is compacted away.
+    async fn seen_at(&self, witness: &str, at: i64) -> Result<Option<Option<KeyValue>>> {
+        match self.etcd.range(key_at(witness.to_owned(), at)).await {
+            Ok(answer) => Ok(Some(answer.kvs.into_iter().next())),
+            Err(error) if error.kind() == Kind::CursorLost => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     fn other_history(&self, why: &str) -> Error {
@@ -102,5 +141,14 @@ impl Replica {
             self.spec.marker
         );
         error.remedy_is(remedy)
+    }
+}
+
+/// Whether etcd has of a key what we have of it at a revision.
+fn is_same(there: Option<&KeyValue>, ours: Option<&Bytes>, at: i64) -> bool {
+    match (there, ours) {
+        (Some(there), Some(ours)) => there.mod_revision == at && there.value == *ours,
+        (None, None) => true,
+        _ => false,
     }
 }

@@ -8,12 +8,13 @@ use crate::error::{Error, Kind, Result};
 use crate::postgres::{BULK_MAX, STATEMENT_MAX, Session, quoted, within};
 
 /// Every migration in order; a number is never reused and a text never changed once released.
-const MIGRATIONS: [(i32, &str, &str); 5] = [
+const MIGRATIONS: [(i32, &str, &str); 6] = [
     (1, "tables", include_str!("schema/0001_tables.sql")),
     (2, "functions", include_str!("schema/0002_functions.sql")),
     (3, "views", include_str!("schema/0003_views.sql")),
     (4, "drain", include_str!("schema/0004_drain.sql")),
     (5, "nonce", include_str!("schema/0005_nonce.sql")),
+    (6, "live", include_str!("schema/0006_live.sql")),
 ];
 
 /// The version this program works with.

@@ -59,6 +59,11 @@ impl Slot {
         Slot { replica, writes, nonces, together, before }
     }
 
+    /// `None` = somebody else's.
+    pub fn of_bytes(bytes: &[u8]) -> Option<Self> {
+        serde_json::from_slice(bytes).ok()
+    }
+
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         serde_json::to_vec(self).map_err(|error| Error::bug(format!("a marker that is no JSON: {error}")))
     }
@@ -94,7 +99,7 @@ impl Drainer<'_> {
         if pair.mod_revision == self.slot_revision {
             return Ok(());
         }
-        let slot: Slot = serde_json::from_slice(&pair.value).map_err(|_| self.replica.foreign_marker())?;
+        let slot = Slot::of_bytes(&pair.value).ok_or_else(|| self.replica.foreign_marker())?;
         if slot.replica != self.replica_id {
             return Err(self.replica.foreign_marker().into());
         }

@@ -13,7 +13,9 @@ pub(super) struct State {
     pub replica: String,
     pub cluster_id: Option<String>,
     pub applied_revision: i64,
+    /// The newest change mirrored, and the newest that was no delete.
     pub witness: Option<(String, i64)>,
+    pub live: Option<(String, i64)>,
     pub base: Option<BasePlace>,
     pub slot_revision: i64,
     pub epoch: i64,
@@ -28,7 +30,8 @@ pub(super) struct BasePlace {
 }
 
 const COLUMNS: &str = "s.replica::text, s.cluster_id, s.applied_revision, s.witness_key, s.witness_revision, \
-                       s.base_revision, s.base_next, s.base_merge, d.slot_revision, s.epoch";
+                       s.base_revision, s.base_next, s.base_merge, s.live_key, s.live_revision, d.slot_revision, \
+                       s.epoch";
 
 impl Replica {
     pub(super) async fn read_state(&self, session: &Session) -> Result<State> {
@@ -77,11 +80,13 @@ fn state_of(row: &tokio_postgres::Row) -> State {
         merge: row.get("base_merge"),
     });
     let witness: (Option<String>, Option<i64>) = (row.get("witness_key"), row.get("witness_revision"));
+    let live: (Option<String>, Option<i64>) = (row.get("live_key"), row.get("live_revision"));
     State {
         replica: row.get("replica"),
         cluster_id: row.get("cluster_id"),
         applied_revision: row.get("applied_revision"),
         witness: witness.0.zip(witness.1),
+        live: live.0.zip(live.1),
         base,
         slot_revision: row.get("slot_revision"),
         epoch: row.get("epoch"),

@@ -1,5 +1,6 @@
-//! A side that went back: PostgreSQL restored from an older backup, or failed over to a standby that lost its last
-//! commits. Numbers of the queue come again; what was written under them before must not pass for what is queued now.
+//! A side that went back. PostgreSQL, restored from an older backup or failed over to a standby that lost its last
+//! commits: numbers of the queue come again, and what was written under them before must not pass for what is queued now.
+//! etcd: a backup keeps its ids and may be ahead of the mirror again, but its history is another.
 
 use trueup::etcd::TxnRequest;
 use trueup::etcd::request::put;
@@ -79,4 +80,92 @@ async fn a_marker_of_an_older_trueup_counts_for_writes_queued_before_the_upgrade
     assert_eq!(stage.get("a").await.unwrap().version, 1, "not written again");
     assert_eq!(stage.get_text("b").await.as_deref(), Some("queued since"));
     running.stop().await;
+}
+
+/// One key both histories have, and a backup of etcd of that moment. The replica is stopped.
+async fn backed_up(name: &str) -> Stage {
+    let stage = Stage::with_own_etcd(name, 1).await;
+    stage.put("a", "1").await;
+    let running = stage.start();
+    stage.sql_becomes("select count(*) from etcd", "1").await;
+    running.stop().await;
+    stage.etcd.back_up().await;
+    stage
+}
+
+/// What is mirrored after the backup and gone with it, a delete last. Its revision.
+async fn mirrored_since(stage: &Stage) -> i64 {
+    let running = stage.start();
+    stage.put("t", "1").await;
+    stage.put("u", "1").await;
+    let deleted = stage.delete("t").await;
+    stage.sql_becomes("select applied_revision from etcd_sync_state", &deleted.to_string()).await;
+    running.stop().await;
+    deleted
+}
+
+/// etcd is restored, and goes further than the mirror came.
+async fn gone_back_and_ahead(stage: &Stage) {
+    stage.etcd.restore().await;
+    for n in 1..=5 {
+        stage.put(&format!("x{n}"), "other").await;
+    }
+}
+
+async fn asks_for_resync(stage: &Stage, why: &str) {
+    let error = stage.start().fails().await;
+    assert_eq!(error.kind(), trueup::error::Kind::Corrupt, "{error:?}");
+    assert!(error.to_string().contains(why), "{error:?}");
+    assert!(error.remedy().contains("trueup replica resync"), "{error:?}");
+    assert!(stage.replica().resync().await.unwrap().replaced);
+    stage.live_sets_equal().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restored_etcd_is_noticed_although_the_last_change_was_a_delete() {
+    let stage = backed_up("etcd-restored").await;
+    mirrored_since(&stage).await;
+    gone_back_and_ahead(&stage).await;
+    asks_for_resync(&stage, "/etcd-restored/t was not what we saw").await;
+}
+
+/// What was before the delete is compacted away; that nothing is there says nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restored_etcd_is_noticed_by_what_lives_where_its_history_is_compacted() {
+    let stage = backed_up("etcd-compacted").await;
+    let deleted = mirrored_since(&stage).await;
+    gone_back_and_ahead(&stage).await;
+    stage.client.compact(deleted).await.unwrap();
+    asks_for_resync(&stage, "/etcd-compacted/u was not what we saw").await;
+}
+
+/// Nothing below the prefix is lost with it but our own word that a write met another.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restored_etcd_is_noticed_by_our_own_marker() {
+    let stage = backed_up("etcd-marker").await;
+    let running = stage.start();
+    stage.sql("select etcd_set('$Pb', '1')").await;
+    stage.sql_becomes("select status from etcd_wal", "applied").await;
+    running.stop().await;
+    stage.etcd.kill(0);
+    stage.etcd.restart(0).await;
+    let running = stage.start();
+    assert!(crate::support::eventually(async || running.heard("leading")).await, "a restart is no restore");
+    running.stop().await;
+    // The mirror never heard of it.
+    stage.sql("delete from etcd where key = '$Pb'").await;
+    let first = "witness_key = '$Pa', live_key = '$Pa', witness_revision = r, live_revision = r, applied_revision = r";
+    let of_a = "(select revision as r from etcd where key = '$Pa') a";
+    stage.sql(&format!("update etcd_sync_state set {first} from {of_a}")).await;
+    let marker = format!(
+        "{{\"replica\":\"{}\",\"writes\":[]}}",
+        stage.sql("select replica from etcd_sync_state").await
+    );
+    stage.etcd.restore().await;
+    stage.client.put(put(stage.spec.marker.clone(), marker)).await.unwrap();
+    stage.sql("update etcd_drain_state set slot_revision = slot_revision + 1").await;
+    for n in 1..=5 {
+        stage.put(&format!("x{n}"), "other").await;
+    }
+    asks_for_resync(&stage, "our marker is of revision").await;
 }

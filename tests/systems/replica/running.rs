@@ -210,12 +210,12 @@ async fn status_tells_how_it_is_doing() {
 async fn init_is_idempotent_and_refuses_overlapping_prefixes() {
     let mut stage = Stage::new("init").await;
     let again = stage.replica().init().await.unwrap();
-    assert!(again.installed.is_empty() && again.schema_version == 5);
+    assert!(again.installed.is_empty() && again.schema_version == 6);
     stage.spec.etcd.prefix = "/init/inner/".to_owned();
     let error = stage.replica().init().await.unwrap_err();
     assert!(error.to_string().contains("overlap"), "{error}");
     stage.spec.schema = "Other \"one\"".to_owned();
-    assert_eq!(stage.replica().init().await.unwrap().installed.len(), 5);
+    assert_eq!(stage.replica().init().await.unwrap().installed.len(), 6);
     stage.sql("select \"Other \"\"one\"\"\".etcd_set('/init/inner/a', '1')").await;
     let running = stage.start();
     stage.sql_becomes("select status from \"Other \"\"one\"\"\".etcd_wal", "applied").await;
@@ -246,7 +246,7 @@ async fn init_upgrades_an_older_schema_and_refuses_a_newer_one() {
     stage.sql("select older.etcd_set('$Pa', 'queued before')").await;
 
     stage.spec.schema = "older".to_owned();
-    assert_eq!(stage.replica().init().await.unwrap().installed, ["0004_drain", "0005_nonce"]);
+    assert_eq!(stage.replica().init().await.unwrap().installed, ["0004_drain", "0005_nonce", "0006_live"]);
     let moved = "select slot_revision, epoch from older.etcd_drain_state where prefix = '/elsewhere/'";
     assert_eq!(stage.sql(moved).await, "7|3");
     let running = stage.start();
