@@ -74,7 +74,7 @@ pub(super) struct Drainer<'a> {
     /// How often PostgreSQL has insisted on a write.
     insisted: HashMap<i64, u32>,
     /// Shrinks when the server takes fewer operations than usual.
-    build: Build,
+    pub build: Build,
     /// For so many more transactions writes do not stand or fall together.
     careful: u32,
     /// The queue holds more than was looked at, beyond this id.
@@ -87,6 +87,8 @@ pub(super) struct Drainer<'a> {
 struct Answer {
     /// `None` = not decided, to be sent again.
     outcomes: Vec<Option<Outcome>>,
+    /// When that was so.
+    revision: i64,
     /// The marker's revision; `None` = it was not moved.
     marker: Option<i64>,
 }
@@ -237,7 +239,7 @@ impl<'a> Drainer<'a> {
                 tokio::join!(self.submit(&batch), self.look_ahead(&batch, batches.is_empty()));
             match answer {
                 Ok(answer) => {
-                    let undecided = self.finish(batch, answer);
+                    let undecided = self.finish(batch, answer).await;
                     batches.extend((!undecided.is_empty()).then_some(undecided));
                     if let Some(look) = ahead? {
                         self.take_in(look);
@@ -306,25 +308,26 @@ impl<'a> Drainer<'a> {
         let outcomes = outcome::outcomes_of(batch, form, &answer.responses, revision)
             .filter(|outcomes| outcomes.len() == batch.len())
             .ok_or_else(|| Error::new(Kind::Corrupt, "etcd's answer does not fit the question"))?;
-        Ok(Answer { outcomes, marker: Some(revision) })
+        Ok(Answer { outcomes, revision, marker: Some(revision) })
     }
 
     async fn look(&self, batch: &[Planned]) -> Result<Answer, Trouble> {
-        let mut outcomes = Vec::with_capacity(batch.len());
+        let (mut outcomes, mut revision) = (Vec::with_capacity(batch.len()), 0);
         // Reads need no tree: they have no marker to share a revision with.
         for chunk in batch.chunks(self.build.row_max()) {
             let ask = |it: &Planned| RangeRequest { keys_only: true, ..key(it.row.key.clone()) }.into();
             let request = TxnRequest { success: chunk.iter().map(ask).collect(), ..TxnRequest::default() };
             let answer = self.replica.etcd.txn(request).await.map_err(Trouble::of_etcd)?;
+            revision = revision_of(answer.header);
             let seen = answer.responses.iter().map(|it| it.found().map(|pair| pair.mod_revision));
             outcomes.extend(chunk.iter().zip(seen).map(|(it, there)| Some(outcome::looked(it, there))));
         }
-        Ok(Answer { outcomes, marker: None })
+        Ok(Answer { outcomes, revision, marker: None })
     }
 
     /// Have written down what is decided; a conflict PostgreSQL is to win goes back into the window instead. Returns what
     /// is not decided.
-    fn finish(&mut self, batch: Vec<Planned>, answer: Answer) -> Vec<Planned> {
+    async fn finish(&mut self, batch: Vec<Planned>, answer: Answer) -> Vec<Planned> {
         let mut writes = Vec::with_capacity(batch.len());
         let (mut again, mut undecided) = (Vec::new(), Vec::new());
         let insists = self.replica.spec.conflict == ConflictRule::PostgresWins;
@@ -333,16 +336,19 @@ impl<'a> Drainer<'a> {
                 undecided.push(planned);
                 continue;
             };
-            match outcome {
-                Outcome::Conflict { winning } if insists && self.may_insist(planned.row.id) => {
-                    again.push((planned.row, winning));
-                    continue;
-                }
-                Outcome::Applied { revision } => self.window.applied(&planned, revision),
-                _ => {}
+            if let Some(winning) = outcome.winning()
+                && insists
+                && self.may_insist(planned.row.id)
+            {
+                again.push((planned.row, winning));
+                continue;
+            }
+            if let Outcome::Applied { revision } = outcome {
+                self.window.applied(&planned, revision);
             }
             writes.push((planned, outcome));
         }
+        self.find_deletes(&mut writes, answer.revision).await;
         self.slot_revision = answer.marker.unwrap_or(self.slot_revision);
         self.ledger.push(Decided { marker: answer.marker, writes });
         for (row, winning) in again.into_iter().rev() {

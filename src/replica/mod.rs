@@ -22,6 +22,7 @@ mod base;
 mod check;
 mod codec;
 mod conflict;
+mod deletes;
 mod drain;
 mod keep;
 mod ledger;

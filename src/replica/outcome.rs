@@ -15,9 +15,13 @@ pub(super) enum Outcome {
     },
     /// Deleting what etcd does not have.
     Noop,
-    /// Somebody else wrote; 0 = the key is gone.
+    /// Somebody else wrote.
     Conflict {
         winning: i64,
+    },
+    /// Somebody else deleted the key, or it never was; at this revision, once that is found out.
+    Gone {
+        at: Option<i64>,
     },
     Failed {
         why: String,
@@ -29,7 +33,7 @@ impl Outcome {
         match self {
             Outcome::Applied { .. } => "applied",
             Outcome::Noop => "noop",
-            Outcome::Conflict { .. } => "conflict",
+            Outcome::Conflict { .. } | Outcome::Gone { .. } => "conflict",
             Outcome::Failed { .. } => "failed",
         }
     }
@@ -37,6 +41,7 @@ impl Outcome {
     pub fn revision(&self) -> Option<i64> {
         match self {
             Outcome::Applied { revision } | Outcome::Conflict { winning: revision } => Some(*revision),
+            Outcome::Gone { at } => *at,
             Outcome::Noop | Outcome::Failed { .. } => None,
         }
     }
@@ -44,8 +49,11 @@ impl Outcome {
     /// Why it was not applied, for a person.
     pub fn reason(&self, planned: &Planned) -> Option<String> {
         match self {
-            Outcome::Conflict { winning: 0 } => {
+            Outcome::Gone { at: None } => {
                 Some(format!("expected revision {}, but etcd has no such key", planned.expected))
+            }
+            Outcome::Gone { at: Some(at) } => {
+                Some(format!("expected revision {}, but the key was deleted at {at}", planned.expected))
             }
             Outcome::Conflict { winning } => {
                 Some(format!("expected revision {}, etcd has revision {winning}", planned.expected))
@@ -55,9 +63,22 @@ impl Outcome {
         }
     }
 
+    /// What etcd has instead, if it met another write; 0 = nothing.
+    pub fn winning(&self) -> Option<i64> {
+        match self {
+            Outcome::Conflict { winning } => Some(*winning),
+            Outcome::Gone { .. } => Some(0),
+            Outcome::Applied { .. } | Outcome::Noop | Outcome::Failed { .. } => None,
+        }
+    }
+
     /// Parked for a person?
     pub fn is_held(&self, rule: ConflictRule) -> bool {
-        rule == ConflictRule::Hold && matches!(self, Outcome::Conflict { .. })
+        rule == ConflictRule::Hold && self.winning().is_some()
+    }
+
+    fn met(there: Option<i64>) -> Self {
+        there.map_or(Outcome::Gone { at: None }, |winning| Outcome::Conflict { winning })
     }
 }
 
@@ -161,7 +182,7 @@ fn done(answer: &ResponseOp, revision: i64) -> Outcome {
 fn missed(planned: &Planned, there: Option<i64>) -> Outcome {
     match (&planned.row.value, there) {
         (None, None) => Outcome::Noop,
-        (_, there) => Outcome::Conflict { winning: there.unwrap_or(0) },
+        (_, there) => Outcome::met(there),
     }
 }
 
@@ -177,7 +198,7 @@ pub(super) fn recovered(deletes: bool, before: Option<i64>, after: Option<i64>, 
         (false, _, Some(at)) if at == revision => Outcome::Applied { revision },
         (true, Some(_), None) => Outcome::Applied { revision },
         (true, None, None) => Outcome::Noop,
-        (_, _, there) => Outcome::Conflict { winning: there.unwrap_or(0) },
+        (_, _, there) => Outcome::met(there),
     }
 }
 
@@ -218,7 +239,7 @@ mod tests {
             ("put applied", false, Some(5), Some(9), applied.clone()),
             ("put created", false, None, Some(9), applied.clone()),
             ("put lost to another write", false, Some(7), Some(7), Outcome::Conflict { winning: 7 }),
-            ("put lost to a delete", false, None, None, Outcome::Conflict { winning: 0 }),
+            ("put lost to a delete", false, None, None, Outcome::Gone { at: None }),
             ("delete applied", true, Some(5), None, applied),
             ("delete of nothing", true, None, None, Outcome::Noop),
             ("delete lost to a write", true, Some(7), Some(7), Outcome::Conflict { winning: 7 }),

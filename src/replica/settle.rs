@@ -136,7 +136,7 @@ impl Drainer<'_> {
             match outcome {
                 Outcome::Applied { .. } => add(&meters.writes_applied, 1),
                 Outcome::Noop => add(&meters.noops, 1),
-                Outcome::Conflict { .. } => {
+                Outcome::Conflict { .. } | Outcome::Gone { .. } => {
                     add(&meters.conflicts, 1);
                     self.replica.note("conflict", format!("{key}: {reason}"));
                 }

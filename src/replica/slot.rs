@@ -124,10 +124,11 @@ impl Drainer<'_> {
             let insists = self.replica.spec.conflict == ConflictRule::PostgresWins;
             let again = |outcome: &Outcome| match outcome {
                 Outcome::Applied { .. } => false,
-                Outcome::Conflict { .. } => together || insists,
+                Outcome::Conflict { .. } | Outcome::Gone { .. } => together || insists,
                 _ => together,
             };
-            let writes = planned.into_iter().zip(outcomes).filter(|it| !again(&it.1)).collect();
+            let mut writes: Vec<_> = planned.into_iter().zip(outcomes).filter(|it| !again(&it.1)).collect();
+            self.find_deletes(&mut writes, revision).await;
             self.ledger.push(Decided { marker: Some(revision), writes });
             self.flush().await?;
         }
@@ -219,6 +220,6 @@ impl Drainer<'_> {
         }
         self.replica
             .note("uncertain", format!("etcd compacted the history of {} at {revision}", planned.row.key));
-        Ok(Outcome::Conflict { winning: now.unwrap_or(0) })
+        Ok(now.map_or(Outcome::Gone { at: None }, |winning| Outcome::Conflict { winning }))
     }
 }

@@ -49,9 +49,14 @@ async fn s11_a_remote_delete_beats_a_local_update() {
     stage.sql_becomes("select count(*) from etcd", "1").await;
     running.stop().await;
     stage.sql("select etcd_set('$Pa', 'from sql')").await;
-    stage.delete("a").await;
+    let winning = stage.delete("a").await;
+    for n in 0..9 {
+        stage.put("other", n.to_string()).await;
+    }
     let running = stage.start();
-    stage.sql_becomes("select status from etcd_wal", "conflict").await;
+    stage.sql_becomes("select status, result_revision from etcd_wal", &format!("conflict|{winning}")).await;
+    let reason = stage.sql("select last_error from etcd_wal").await;
+    assert!(reason.contains(&format!("deleted at {winning}")), "{reason}");
     assert_eq!(stage.get("a").await, None, "it stays deleted");
     stage.sql_becomes("select tombstone from etcd_get('$Pa')", "t").await;
     running.stop().await;
