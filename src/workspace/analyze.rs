@@ -121,7 +121,7 @@ impl Workspace {
             let asked = Asked { page, source, era, attachment: &attachment, notes };
             let policy = match self.original(&asked).await {
                 Ok(policy) => policy,
-                Err(error) if error.kind() == Kind::Invalid => {
+                Err(error) if is_about_one_policy(&error) => {
                     analysis.errors.push(Fault::of(&error).at_key(source));
                     continue;
                 }
@@ -181,6 +181,11 @@ impl Workspace {
             })
             .await
     }
+}
+
+/// The file itself is at fault, or cannot be had: the other policies can be compared all the same.
+fn is_about_one_policy(error: &Error) -> bool {
+    matches!(error.kind(), Kind::Invalid | Kind::NotFound | Kind::Unauthorized)
 }
 
 async fn compare(llm: &Llm, agreement: &Body, policy: &Document, notes: &Notes) -> Result<Vec<NewIssue>> {

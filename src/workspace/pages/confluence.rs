@@ -179,7 +179,7 @@ impl Item {
             created: instant::to_ms(created),
             version: instant::to_ms(version.unwrap_or(created)),
             mark: None,
-            handle: self.id.clone(),
+            handle: self.id.clone().into(),
             source: self.id,
         })
     }
@@ -236,7 +236,7 @@ impl Pages for Confluence {
     }
 
     async fn download(&self, page: &str, attachment: &Attachment) -> Result<Bytes> {
-        let id = attachment.handle.as_str();
+        let id = attachment.source.as_str();
         let url = self.url(&["rest", "api", "content", page, "child", "attachment", id, "download"])?;
         let mut ask = self.ask(url)?;
         ask.headers.insert(ACCEPT, HeaderValue::from_static("*/*"));

@@ -1,7 +1,8 @@
 //! Pages as folders: a sub-folder is a page, its files are the attachments, `page.md` or `page.html` is its text.
 //!
-//! A missing sub-folder is a page that is gone; a missing root says nothing about any page. Files whose name begins
-//! with a dot and folders within a page are left alone.
+//! A missing sub-folder is a page that is gone; a missing root says nothing about any page, and neither does a link that
+//! leads nowhere: what it leads to may be away for a while. Files whose name begins with a dot and folders within a page
+//! are left alone.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirEntry, Metadata};
@@ -49,11 +50,14 @@ impl Folder {
             return Existence::Unknown(error);
         }
         let doing = || format!("looking for page {page} in {}", self.root.display());
-        match fs::metadata(self.root.join(page)) {
-            Ok(facts) if facts.is_dir() => Existence::Exists,
-            Ok(_) => Existence::Unknown(Error::new(Kind::Invalid, "it is no folder").while_(doing())),
+        match look(&self.root.join(page)) {
+            Ok(Found::Facts(facts)) if facts.is_dir() => Existence::Exists,
+            Ok(Found::Facts(_)) => {
+                Existence::Unknown(Error::new(Kind::Invalid, "it is no folder").while_(doing()))
+            }
+            Ok(Found::DeadLink) => Existence::Unknown(dead_link().while_(doing())),
             // A folder that is not there proves something only inside a root that is.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => match fs::read_dir(&self.root) {
+            Ok(Found::Nothing) => match fs::read_dir(&self.root) {
                 Ok(_) => Existence::Gone,
                 Err(error) => Existence::Unknown(self.rootless(error)),
             },
@@ -98,23 +102,25 @@ impl Folder {
             }
         }
         names.sort_by_key(DirEntry::file_name);
-        let mut taken = BTreeSet::new();
         let mut attachments = Vec::new();
         for entry in names {
             let name = entry.file_name().to_string_lossy().into_owned();
             if name.starts_with('.') || BODIES.contains(&name.as_str()) {
                 continue;
             }
-            match fs::metadata(entry.path()) {
-                Ok(facts) if facts.is_file() => {
-                    let source = free_id(&name, &mut taken);
-                    attachments.push(attachment(&entry.path(), name, source, &facts)?);
+            match look(&entry.path()) {
+                Ok(Found::Facts(facts)) if facts.is_file() => {
+                    attachments.push(attachment(&entry.path(), name, &facts)?);
                 }
-                Ok(_) => {}
-                // Removed since the folder was listed: then it is not there.
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Ok(Found::DeadLink) => attachments.push(unread(&entry.path(), name)),
+                // A folder; or removed since this one was listed: then it is not there.
+                Ok(Found::Facts(_) | Found::Nothing) => {}
                 Err(error) => return Err(from_io(error, format!("looking at {}", entry.path().display()))),
             }
+        }
+        let mut taken = BTreeSet::new();
+        for attachment in &mut attachments {
+            attachment.source = free_id(&attachment.title, &mut taken);
         }
         Ok(attachments)
     }
@@ -145,6 +151,32 @@ fn page_names(entries: fs::ReadDir) -> Vec<String> {
     names
 }
 
+/// What is at a path, links followed.
+enum Found {
+    Facts(Metadata),
+    /// A link to something that is not there.
+    DeadLink,
+    Nothing,
+}
+
+fn look(path: &Path) -> std::io::Result<Found> {
+    let absent = |error: &std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
+    match fs::metadata(path) {
+        Ok(facts) => Ok(Found::Facts(facts)),
+        Err(error) if absent(&error) => match fs::symlink_metadata(path) {
+            Ok(_) => Ok(Found::DeadLink),
+            Err(error) if absent(&error) => Ok(Found::Nothing),
+            Err(error) => Err(error),
+        },
+        Err(error) => Err(error),
+    }
+}
+
+fn dead_link() -> Error {
+    Error::new(Kind::NotFound, "it is a link that leads nowhere")
+        .remedy_is("Bring back what it leads to (a folder that is not mounted?), or remove the link.")
+}
+
 /// A file name as an id: what keys cannot hold becomes `_`, and a name that is taken gets a number.
 fn free_id(name: &str, taken: &mut BTreeSet<String>) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '_' };
@@ -155,18 +187,31 @@ fn free_id(name: &str, taken: &mut BTreeSet<String>) -> String {
     free
 }
 
-fn attachment(path: &Path, name: String, source: String, facts: &Metadata) -> Result<Attachment> {
+/// A file that cannot be looked at now. Nothing is known of it, so nothing that was read of it is stale.
+fn unread(path: &Path, name: String) -> Attachment {
+    Attachment {
+        media: Media::of(&name, None),
+        title: name,
+        source: String::new(),
+        created: Timestamp::UNIX_EPOCH,
+        version: Timestamp::UNIX_EPOCH,
+        mark: None,
+        handle: path.into(),
+    }
+}
+
+fn attachment(path: &Path, name: String, facts: &Metadata) -> Result<Attachment> {
     let changed = facts.modified().ok().and_then(|at| Timestamp::try_from(at).ok()).map(instant::to_ms);
     let changed = changed
         .ok_or_else(|| Error::new(Kind::Invalid, format!("{} has no time of change", path.display())))?;
     Ok(Attachment {
         media: Media::of(&name, None),
         title: name,
-        source,
+        source: String::new(),
         created: changed,
         version: changed,
         mark: Some(mark(facts)),
-        handle: path.to_string_lossy().into_owned(),
+        handle: path.into(),
     })
 }
 
@@ -227,7 +272,11 @@ impl Pages for Folder {
 
     async fn download(&self, _page: &str, attachment: &Attachment) -> Result<Bytes> {
         let path = PathBuf::from(&attachment.handle);
-        self.blocking(move |_| read(&path)).await
+        self.blocking(move |_| match look(&path) {
+            Ok(Found::DeadLink) => Err(dead_link().while_(format!("reading {}", path.display()))),
+            _ => read(&path),
+        })
+        .await
     }
 
     async fn body(&self, page: &str) -> Result<Body> {

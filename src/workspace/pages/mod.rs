@@ -3,6 +3,8 @@
 //! A page exists, is gone, or nothing is known: only *gone* may ever cause a deletion, and only the source itself can
 //! say it. A listing is whole or an error.
 
+use std::ffi::OsString;
+
 use async_trait::async_trait;
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -39,8 +41,8 @@ pub struct Attachment {
     pub version: Timestamp,
     /// Differs when another file took its place, even an older one.
     pub mark: Option<String>,
-    /// Where the source finds it: a path, an id.
-    pub handle: String,
+    /// Where the source finds it: a path, an id. Names of files are not always text.
+    pub handle: OsString,
 }
 
 impl Attachment {

@@ -6,6 +6,7 @@ mod clearing;
 mod command;
 mod desk;
 mod documents;
+mod folders;
 mod issues;
 mod jobs;
 mod keys;
