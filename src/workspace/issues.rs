@@ -2,11 +2,14 @@
 //!
 //! Refuses severities other than 1, 2 and 3, and ids that are not there. Never deletes: only `clear` and `purge` do.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::analyze::{AGREEMENT, locate};
+use super::documents;
+use super::pages::Attachment;
 use super::shelf::{Held, Shelf, crowded};
 use super::{Workspace, instant, keys};
 use crate::error::{Error, Kind, Result};
@@ -82,7 +85,7 @@ pub struct Reference {
     /// Where the excerpt begins in the document's content, in characters; absent when it is not there verbatim.
     pub offset: Option<usize>,
     pub length: Option<usize>,
-    /// Said on reading: the document it points to is gone, or the excerpt was never found in it.
+    /// Said on reading: the document it points to is gone, or the excerpt is not in it, as far as it was read.
     #[serde(default, skip_serializing_if = "is_false")]
     pub unresolved: bool,
 }
@@ -257,17 +260,68 @@ impl Workspace {
         if places.is_empty() {
             return;
         }
-        let there: Option<BTreeSet<String>> = match self.pages.attachments(page).await {
-            Ok(attachments) => Some(attachments.into_iter().map(|attachment| attachment.source).collect()),
-            Err(error) if error.kind() == Kind::NotFound => Some(BTreeSet::new()),
+        let there: Option<Vec<Attachment>> = match self.pages.attachments(page).await {
+            Ok(attachments) => Some(attachments),
+            Err(error) if error.kind() == Kind::NotFound => Some(Vec::new()),
             Err(_) => None,
         };
+        let mut texts: BTreeMap<String, Text> = BTreeMap::new();
         for place in &mut places {
-            let gone = there.as_ref().is_some_and(|there| {
-                place.source != super::analyze::AGREEMENT && !there.contains(&place.source)
-            });
-            place.unresolved = gone || place.offset.is_none();
+            if let Some(there) = &there
+                && place.source != AGREEMENT
+            {
+                if !texts.contains_key(&place.source) {
+                    texts.insert(place.source.clone(), self.text(page, &place.source, there).await);
+                }
+                place.look_into(&texts[&place.source]);
+            }
+            place.unresolved |= place.offset.is_none();
         }
+    }
+
+    /// What a policy says, as far as it was read.
+    async fn text(&self, page: &str, source: &str, there: &[Attachment]) -> Text {
+        let Some(attachment) = there.iter().find(|attachment| attachment.source == source) else {
+            return Text::Gone;
+        };
+        let Ok(copies) = documents::copies(&self.shelf, page, source).await else { return Text::Unknown };
+        if copies.rows().any(|row| row.is_stale(attachment)) {
+            return Text::Changed;
+        }
+        let Some(original) = copies.original else {
+            let changed = self.analysis(page).await.is_ok_and(|state| state.changed.contains(source));
+            return if changed { Text::Changed } else { Text::Unknown };
+        };
+        match documents::whole(&self.shelf, page, &original.what).await {
+            Ok(Some(document)) => Text::Says(document.content),
+            _ => Text::Unknown,
+        }
+    }
+}
+
+/// A policy that is quoted.
+enum Text {
+    Gone,
+    /// It is another since, and nobody has read that yet.
+    Changed,
+    Says(String),
+    /// Nothing contradicts what was found when it was quoted.
+    Unknown,
+}
+
+impl Reference {
+    /// Where the quote is now.
+    fn look_into(&mut self, text: &Text) {
+        let place = match text {
+            Text::Unknown => return,
+            Text::Gone => {
+                self.unresolved = true;
+                return;
+            }
+            Text::Changed => None,
+            Text::Says(content) => locate(content, &self.excerpt),
+        };
+        (self.offset, self.length) = (place.map(|it| it.0), place.map(|it| it.1));
     }
 }
 

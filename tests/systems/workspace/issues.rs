@@ -142,3 +142,33 @@ async fn a_reference_to_a_vanished_policy_is_kept_and_marked() {
     assert!(issue.references().all(|place| !place.unresolved));
     assert_eq!(keys(&workspace.shelf.store, "p:issue:").await.len(), 1);
 }
+
+#[tokio::test]
+async fn a_quote_is_looked_for_in_what_the_policy_says_now() {
+    let desk = Desk::new();
+    desk.wiki.page("p", vec![Paper::new("att1", ENGLISH)]);
+    desk.model.finds(vec![finding("One supervisor", "at least two supervisors")]);
+    let workspace = desk.workspace().await;
+    workspace.analyze("p").await.unwrap();
+    let place = async || {
+        let issue = workspace.issues("p").await.unwrap().remove(0);
+        let place = issue.references().nth(1).unwrap().clone();
+        (place.offset, place.length, place.unresolved)
+    };
+    let offset = ENGLISH.find("at least two").unwrap();
+    assert_eq!(place().await, (Some(offset), Some(24), false));
+    let change = |text: String| {
+        desk.clock.advance(Duration::from_secs(1));
+        let newer = trueup::clock::rfc3339_ms(desk.clock.now());
+        desk.wiki.change("p", |papers| (papers[0].version, papers[0].body) = (newer, text.into_bytes()));
+    };
+    change(ENGLISH.replace("two supervisors", "three supervisors"));
+    assert_eq!(place().await, (None, None, true), "changed, and nobody has read it since");
+    workspace.policies("p").await.unwrap();
+    assert_eq!(place().await, (None, None, true), "its copy is gone, too");
+    workspace.policy("p", "att1", None).await.unwrap();
+    assert_eq!(place().await, (None, None, true), "it is not there any more");
+    change(format!("As of today: {ENGLISH}"));
+    workspace.policy("p", "att1", None).await.unwrap();
+    assert_eq!(place().await, (Some(offset + 13), Some(24), false), "it is back, elsewhere");
+}
