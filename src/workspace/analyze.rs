@@ -128,10 +128,17 @@ impl Workspace {
                 Err(error) => return Err(error),
             };
             for new in compare(llm, &agreement, &policy, notes).await? {
-                if known.insert(finding(&new.title, &new.description)) {
-                    let issue = self.new_issue(new)?;
-                    self.store_issue(era, page, &issue).await?;
-                    analysis.issues.push(issue);
+                let finding = finding(&new.title, &new.description);
+                if known.contains(&finding) {
+                    continue;
+                }
+                match self.new_issue(new) {
+                    Ok(issue) => {
+                        self.store_issue(era, page, &issue).await?;
+                        known.insert(finding);
+                        analysis.issues.push(issue);
+                    }
+                    Err(error) => analysis.errors.push(Fault::of(&unusable(llm, &error)).at_key(source)),
                 }
             }
         }
@@ -186,6 +193,12 @@ impl Workspace {
 /// The file itself is at fault, or cannot be had: the other policies can be compared all the same.
 fn is_about_one_policy(error: &Error) -> bool {
     matches!(error.kind(), Kind::Invalid | Kind::NotFound | Kind::Unauthorized)
+}
+
+/// What the model found cannot be kept; nobody but the model can say it better.
+fn unusable(llm: &Llm, error: &Error) -> Error {
+    Error::new(Kind::Invalid, format!("{} found an issue that cannot be kept: {error}", llm.name()))
+        .remedy_is("The others are kept. Analyse again, or use a model that keeps to what it is asked (`llm.model`).")
 }
 
 async fn compare(llm: &Llm, agreement: &Body, policy: &Document, notes: &Notes) -> Result<Vec<NewIssue>> {

@@ -172,3 +172,23 @@ async fn a_quote_is_looked_for_in_what_the_policy_says_now() {
     workspace.policy("p", "att1", None).await.unwrap();
     assert_eq!(place().await, (Some(offset + 13), Some(24), false), "it is back, elsewhere");
 }
+
+#[tokio::test]
+async fn what_a_model_says_badly_costs_nothing_but_itself() {
+    let desk = Desk::new();
+    desk.wiki.page("p", vec![Paper::new("att1", ENGLISH)]);
+    let long = "x".repeat(600);
+    desk.model.finds(vec![
+        finding("  ", "employed by the university"),
+        finding("One supervisor", "at least two supervisors"),
+        finding(&long, "Every doctoral candidate"),
+    ]);
+    let workspace = desk.workspace().await;
+    let analysis = workspace.analyze("p").await.unwrap();
+    let titles: Vec<_> = analysis.issues.iter().map(|issue| issue.title.as_str()).collect();
+    assert_eq!((titles, analysis.errors.len()), (vec!["One supervisor"], 2), "{analysis:?}");
+    for fault in &analysis.errors {
+        assert!(fault.message.contains("stand-in at http") && fault.message.contains("title"), "{fault:?}");
+        assert!(fault.remedy.contains("llm.model"), "{fault:?}");
+    }
+}
