@@ -4,6 +4,7 @@
 //! listing), and an attachment's bytes. Only 404 means gone; a token that was refused, a server that is slow or says
 //! something else means that nothing is known. The token goes to the server it is for and nowhere else.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -147,7 +148,12 @@ impl Confluence {
         let mut url = self.url(&["api", "v2", "pages", page, "attachments"])?;
         url.query_pairs_mut().append_pair("status", "current").append_pair("limit", &LIMIT.to_string());
         let mut attachments: Vec<Attachment> = Vec::new();
+        let mut asked = HashSet::new();
         loop {
+            // A page that leads back to one before it would be followed round and round.
+            if !asked.insert(url.clone()) {
+                return Err(endless());
+            }
             let listing: Listing =
                 self.json(&self.ask(url.clone())?).await.map_err(|error| missing(error, page))?;
             let empty = listing.results.is_empty();
@@ -157,7 +163,7 @@ impl Confluence {
             let next = listing.links.and_then(|links| links.next);
             let Some(next) = next else { break };
             if empty || attachments.len() > ATTACHMENTS_MAX {
-                return Err(Error::new(Kind::Invalid, "the listing of attachments does not end"));
+                return Err(endless());
             }
             url = self.next(&url, &next)?;
         }
@@ -200,6 +206,12 @@ fn parsed<T: DeserializeOwned>(answer: Answer) -> Result<T> {
     serde_json::from_slice(&answer.body).map_err(|error| {
         Error::new(Kind::Unavailable, "Confluence answered with something else").caused_by(error)
     })
+}
+
+fn endless() -> Error {
+    Error::new(Kind::Invalid, "the listing of attachments does not end").remedy_is(
+        "What Confluence names as the next page was asked for before: see what is between it and trueup.",
+    )
 }
 
 fn missing(error: Error, page: &str) -> Error {

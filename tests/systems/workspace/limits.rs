@@ -90,6 +90,14 @@ async fn a_listing_that_leads_elsewhere_or_in_circles_is_refused() {
         desk.wiki.break_with(move |_| Some(Reply::ok(body.clone())));
         assert_eq!(workspace.policies("p").await.unwrap_err().kind(), Kind::Invalid, "{next}");
     }
+    // The same page again and again, with something in it.
+    let item = json!({ "id": "att1", "title": "a.md", "createdAt": "2025-01-01T00:00:00Z" });
+    let body = json!({ "results": [item], "_links": { "next": "?cursor=1" } }).to_string();
+    desk.wiki.break_with(move |_| Some(Reply::ok(body.clone())));
+    let before = desk.wiki.server.requests().len();
+    let error = workspace.policies("p").await.unwrap_err();
+    assert!(error.to_string().contains("does not end"), "{error}");
+    assert_eq!(desk.wiki.server.requests().len() - before, 2, "the second answer led back to itself");
 }
 
 #[tokio::test]
