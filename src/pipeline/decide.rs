@@ -361,7 +361,11 @@ impl Decider<'_> {
         if self.ask.only.is_some() {
             return Ok(());
         }
+        let fresh = self.fresh()?;
         for step in super::expire::steps(self.line).await? {
+            if fresh.contains(&step.identity) {
+                continue;
+            }
             let decision = self.past.decisions.get(&step.identity);
             match decision.filter(|decision| decision.verdict == Verdict::Undone) {
                 Some(decision) => self.hold(&step, &format!("undone {}", decision.run), false)?,
@@ -369,6 +373,24 @@ impl Decider<'_> {
             }
         }
         Ok(())
+    }
+
+    /// What this pass found changed at the source, and still in its time: the baseline does not know that yet.
+    fn fresh(&mut self) -> Result<HashSet<String>> {
+        let mut fresh = HashSet::new();
+        if self.line.shape.expires_below().is_none() {
+            return Ok(fresh);
+        }
+        let now = self.line.clock.now();
+        for step in self.plan.steps.read::<Step>()? {
+            let step = step?;
+            let known = step.entry.as_ref().filter(|_| step.base.is_some());
+            let key = known.and_then(|entry| self.line.shape.key(entry));
+            if key.is_some_and(|key| !self.line.shape.expired(&key, None, now)) {
+                fresh.insert(step.identity);
+            }
+        }
+        Ok(fresh)
     }
 
     /// Over a threshold every change of that kind is held, unless a person approved that very change.

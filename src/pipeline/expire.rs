@@ -1,5 +1,6 @@
 //! Retention: what a shape keeps for a limited time only is deleted when that time is over. The key itself tells its
-//! age, so neither the source's word nor the guard is needed; keys the shape does not claim are left alone.
+//! age, or what is remembered of it, so neither the source's word nor the guard is needed; keys the shape does not claim
+//! are left alone.
 
 use super::Pipeline;
 use super::lines::Lines;
@@ -21,7 +22,7 @@ pub async fn steps(line: &Pipeline) -> Result<Vec<Step>> {
     let mut over = Vec::new();
     while let Some(listed) = lines.pop().await? {
         if let Some(identity) =
-            line.shape.claims(&listed.key).filter(|_| line.shape.expired(&listed.key, now))
+            line.shape.claims(&listed.key).filter(|_| line.shape.expired(&listed.key, None, now))
         {
             over.push((identity, listed.key, listed.version));
         }
@@ -34,10 +35,21 @@ pub async fn steps(line: &Pipeline) -> Result<Vec<Step>> {
         for ((identity, key, version), known) in part.iter().zip(known) {
             let known = known
                 .and_then(|stored| Some((stored.fingerprint?, String::from_utf8(stored.value.into()).ok()?)));
+            if let Some((_, json)) = &known
+                && !line.shape.expired(key, carry(identity, key, json)?.as_ref(), now)
+            {
+                continue;
+            }
             steps.push(step(identity, key, version, known)?);
         }
     }
     Ok(steps)
+}
+
+/// What is remembered of a key.
+fn carry(identity: &str, key: &str, json: &str) -> Result<Option<serde_json::Value>> {
+    let base: Base = crate::state::decode(identity, json.as_bytes())?;
+    Ok(if base.key(identity) == key { base.carry } else { None })
 }
 
 fn step(identity: &str, key: &str, version: &Version, known: Option<(Fingerprint, String)>) -> Result<Step> {

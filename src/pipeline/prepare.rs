@@ -375,7 +375,8 @@ impl Preparer<'_> {
         let mut how = Settled::Skipped;
         if let Ok(Some((_, base))) = step.base() {
             how = Settled::Unchanged;
-            let base = Base { body: entry.version.clone(), ..base.clone() };
+            let carry = self.line.shape.kept(entry, base.carry.as_ref());
+            let base = Base { body: entry.version.clone(), carry, ..base.clone() };
             items.extend(base.item(&self.line.name, &step.identity, self.line.shape.stamp(entry)));
         }
         Ready::Settled { scope: step.scope.clone(), how, items, note }

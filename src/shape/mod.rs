@@ -222,9 +222,15 @@ pub trait Shape: Send + Sync {
         None
     }
 
-    /// Is this key of the shape's making, and older than it is to be kept? Such a key is deleted unguarded.
-    fn expired(&self, _key: &str, _now: Timestamp) -> bool {
+    /// Is this key of the shape's making, and older than it is to be kept, by all that is remembered of it? Such a key is
+    /// deleted unguarded.
+    fn expired(&self, _key: &str, _carry: Option<&serde_json::Value>, _now: Timestamp) -> bool {
         false
+    }
+
+    /// What is remembered of a key that is kept as it is, although its entry changed.
+    fn kept(&self, _entry: &Entry, carry: Option<&serde_json::Value>) -> Option<serde_json::Value> {
+        carry.cloned()
     }
 
     /// Fingerprints are the SHA-256 of the values' bytes.

@@ -1,7 +1,8 @@
 //! Articles as Markdown files: one per article, named by board, day and id, written once.
 //!
 //! What exists stays (`on_edit = "keep"`), with one exception: a file that was saved without a preview gets it when
-//! it can be had. The day in a key is the day the article was first seen with; another day makes no second file.
+//! it can be had. The day in a key is the day the article was first seen with; another day makes no second file. How long
+//! a file is kept goes by the newest day its feed ever gave.
 
 mod file;
 pub mod html;
@@ -9,6 +10,7 @@ mod item;
 mod text;
 
 use jiff::Timestamp;
+use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 
 pub use item::{Article, Attachment, Head, Preview};
@@ -36,6 +38,19 @@ struct Carry {
     /// Previews that could not be had.
     #[serde(rename = "m", default, skip_serializing_if = "Vec::is_empty")]
     missing: Vec<String>,
+    /// The newest day the feed gave it.
+    #[serde(rename = "d", default, skip_serializing_if = "Option::is_none")]
+    day: Option<Date>,
+}
+
+impl Carry {
+    fn of(carry: Option<&serde_json::Value>) -> Self {
+        carry.and_then(|carry| Carry::deserialize(carry).ok()).unwrap_or_default()
+    }
+
+    fn json(&self) -> Result<serde_json::Value> {
+        serde_json::to_value(self).map_err(|error| Error::bug("carry").caused_by(error))
+    }
 }
 
 impl Articles {
@@ -48,20 +63,24 @@ impl Articles {
             return Ok(Rendered::NeedBody);
         }
         let value = file::write(article, input.now)?;
-        let carry = Carry { version: input.entry.version.clone(), missing: missing(article) };
+        let before = Carry::of(input.prior.and_then(|prior| prior.carry.as_ref())).day;
+        let carry = Carry {
+            version: input.entry.version.clone(),
+            missing: missing(article),
+            day: before.max(Some(article.published)),
+        };
         Ok(Rendered::Put(Output {
             key,
             fingerprint: fingerprint(value.as_bytes()),
             value: value.into(),
-            carry: Some(serde_json::to_value(carry).map_err(|error| Error::bug("carry").caused_by(error))?),
+            carry: Some(carry.json()?),
             retire: Vec::new(),
         }))
     }
 
     /// There is a file already.
     fn again(&self, input: &Input<'_>, article: &Article, prior: &Prior) -> Result<Rendered> {
-        let carry: Carry =
-            prior.carry.clone().and_then(|carry| serde_json::from_value(carry).ok()).unwrap_or_default();
+        let carry = Carry::of(prior.carry.as_ref());
         if self.previews && !carry.missing.is_empty() {
             if article.previews.is_none() && article.wants_previews() {
                 return Ok(Rendered::NeedBody);
@@ -110,8 +129,26 @@ impl Shape for Articles {
         "article"
     }
 
+    /// 2: the newest day is remembered.
     fn version(&self) -> u32 {
-        1
+        2
+    }
+
+    /// What was left alone under another rule is looked at again.
+    fn stamp(&self, entry: &Entry) -> Fingerprint {
+        let rule = match self.spec.on_edit {
+            OnEdit::Keep => "keep",
+            OnEdit::Update => "update",
+        };
+        let facts = entry.facts.as_ref().map(ToString::to_string).unwrap_or_default();
+        Fingerprint::of_parts(&[
+            self.name().as_bytes(),
+            &self.version().to_be_bytes(),
+            rule.as_bytes(),
+            entry.id.as_bytes(),
+            entry.version.as_bytes(),
+            facts.as_bytes(),
+        ])
     }
 
     fn keeps_order(&self) -> bool {
@@ -142,7 +179,7 @@ impl Shape for Articles {
         let bytes = input.body.map(|body| &body.bytes).or(input.entry.inline.as_ref());
         let Some(bytes) = bytes else { return Ok(Rendered::NeedBody) };
         let article = Article::from_json(bytes)?;
-        if self.expired(&self.key_of(&article), input.now) {
+        if self.expired(&self.key_of(&article), None, input.now) {
             return Ok(Rendered::Keep(String::new()));
         }
         match input.prior {
@@ -160,9 +197,17 @@ impl Shape for Articles {
         self.spec.keep.map(|_| self.spec.key.head())
     }
 
-    fn expired(&self, key: &str, now: Timestamp) -> bool {
+    fn kept(&self, entry: &Entry, carry: Option<&serde_json::Value>) -> Option<serde_json::Value> {
+        let mut carry = Carry::of(carry);
+        let published = entry.facts.as_ref().and_then(|facts| Date::deserialize(&facts["published"]).ok());
+        carry.day = carry.day.max(published);
+        carry.json().ok()
+    }
+
+    fn expired(&self, key: &str, carry: Option<&serde_json::Value>, now: Timestamp) -> bool {
         let Some(keep) = self.spec.keep else { return false };
         let date = self.spec.key.name(key).and_then(|named| named.date);
+        let date = date.map(|date| Carry::of(carry).day.map_or(date, |newest| newest.max(date)));
         date.is_some_and(|date| date < keep.first_day(SEOUL.to_datetime(now).date()))
     }
 

@@ -83,3 +83,64 @@ async fn s23_thousands_of_old_files_go_at_once_and_foreign_ones_stay() {
     let expected = foreign.into_iter().chain(["rss/25/2025_10_16_1.md"]).map(str::to_owned).collect();
     assert_eq!(left, expected);
 }
+
+/// A board that answers 304 for as long as it says the same.
+fn with_etag(desk: &Desk, etag: &'static str, said: String) {
+    desk.server.answer(move |request| match request.headers.get("if-none-match") {
+        Some(known) if known == etag => Reply::status(304),
+        _ => Reply::ok(said.clone()).header("ETag", etag),
+    });
+}
+
+#[tokio::test]
+async fn what_the_feed_dates_anew_is_kept_by_its_new_date() {
+    let mut desk = Desk::serving(feed(&item("7", "2025-10-16", "x")));
+    desk.shape = "keep = \"30d\"";
+    desk.sync().await;
+    with_etag(&desk, "\"v2\"", feed(&item("7", "2025-11-10", "x")));
+    desk.clock = trueup::clock::TestClock::at("2025-11-10T16:00:00Z", 2);
+    desk.sync().await;
+    for (day, there) in [("2025-11-30", 1), ("2025-12-10", 1), ("2025-12-12", 0)] {
+        desk.clock = trueup::clock::TestClock::at(&format!("{day}T00:00:00Z"), 3);
+        let report = desk.sync().await;
+        assert_eq!((desk.keys().await.len(), report.exit_code()), (there, 0), "{day}: {report:?}");
+    }
+}
+
+/// The day its file would go is the day the feed gives it another.
+#[tokio::test]
+async fn what_is_dated_anew_when_its_time_is_over_stays() {
+    let mut desk = Desk::serving(feed(&item("7", "2025-10-16", "x")));
+    desk.shape = "keep = \"30d\"";
+    desk.sync().await;
+    with_etag(&desk, "\"v2\"", feed(&item("7", "2025-12-01", "x")));
+    for day in ["2025-12-01", "2025-12-02"] {
+        desk.clock = trueup::clock::TestClock::at(&format!("{day}T16:00:00Z"), 2);
+        let report = desk.sync().await;
+        assert_eq!((report.counts.deleted, report.exit_code()), (0, 0), "{day}: {report:?}");
+        assert_eq!(desk.keys().await, ["rss/25/2025_10_16_7.md"]);
+    }
+}
+
+#[tokio::test]
+async fn other_settings_count_although_the_feed_did_not_change() {
+    let items = [item("1", "2022-01-01", "old"), item("2", "2025-10-16", "first")].concat();
+    let mut desk = Desk::serving("");
+    with_etag(&desk, "\"v1\"", feed(&items));
+    desk.shape = "keep = \"1y\"";
+    desk.sync().await;
+    assert_eq!(desk.keys().await, ["rss/25/2025_10_16_2.md"]);
+    desk.shape = "keep = \"10y\"";
+    assert_eq!(desk.sync().await.counts.added, 1, "what was too old is not any more");
+    with_etag(&desk, "\"v2\"", feed(&items.replace("first", "second")));
+    desk.sync().await;
+    assert!(desk.files().await["rss/25/2025_10_16_2.md"].contains("first"), "edited, and kept");
+    desk.shape = "keep = \"10y\", on_edit = \"update\"";
+    let report = desk.sync().await;
+    assert_eq!((report.counts.updated, report.counts.unchanged), (1, 1), "{report:?}");
+    assert!(desk.files().await["rss/25/2025_10_16_2.md"].contains("second"));
+    let before = desk.server.requests().len();
+    assert_eq!(desk.sync().await.counts.unchanged, 2);
+    let asked = &desk.server.requests()[before];
+    assert_eq!(asked.headers.get("if-none-match").map(String::as_str), Some("\"v2\""), "as before");
+}
