@@ -165,7 +165,7 @@ async fn source(spec: &config::Pipeline, memory: &Memory, access: Access) -> Res
             let own = memory.copies.parent().unwrap_or(&memory.copies);
             Arc::new(Files::new(folder.clone(), include, exclude, clock)?.without(own))
         }
-        From::Rss(rss) => Arc::new(Rss::new(rss, &spec.digest, clock)?),
+        From::Rss(rss) => Arc::new(Rss::new(rss, clock)?),
         From::Store { store, prefix } => {
             Arc::new(FromStore::new(open::open(store, Access::Read, clock).await?, prefix.clone()))
         }

@@ -90,13 +90,13 @@ mod tests {
         let instead = std::str::from_utf8(INSTEAD).unwrap();
         for (body, mend) in [
             (r#"[{"x": 1e400}, {"x": 1}]"#, Some(format!(r#"[{{"x": {instead}}}, {{"x": 1}}]"#))),
-            (r#"[-1E+999,2]"#, Some(format!("[{instead},2]"))),
+            ("[-1E+999,2]", Some(format!("[{instead},2]"))),
             (r#"["cut \ud83d", "a"]"#, Some(format!(r#"[{instead}, "a"]"#))),
             (r#"["\udc00"]"#, Some(format!("[{instead}]"))),
             (r#"["\ud83d\ud83d\ude00"]"#, Some(format!("[{instead}]"))),
             (r#"{"\ud83d" : 1}"#, Some(r#"{"\ufffd" : 1}"#.to_owned())),
             (r#"["\ud83d\ude00", "\\ud83d", "1e400", 1e308, "\""]"#, None),
-            (r#"[1, tru"#, None),
+            ("[1, tru", None),
             (r#"["\"#, None),
             ("", None),
         ] {

@@ -82,31 +82,44 @@ fn rel_next(header: &str) -> Result<Option<&str>> {
         )
         .remedy_is("A link is `<address>; rel=\"next\"`. Look at the answer's headers.")
     };
+    // It stands for bytes that are no text.
+    if header.contains(char::REPLACEMENT_CHARACTER) {
+        return Err(odd());
+    }
     let mut rest = header.trim_start_matches([' ', '\t', ',']);
     while !rest.is_empty() {
         let target = rest.strip_prefix('<').ok_or_else(odd)?;
         let (target, after) = target.split_once('>').ok_or_else(odd)?;
-        let mut quoted = false;
-        let end = after.find(|c| {
-            quoted ^= c == '"';
-            c == ',' && !quoted
-        });
-        let params = &after[..end.unwrap_or(after.len())];
-        if params.matches('"').count() % 2 == 1 {
-            return Err(odd());
-        }
-        let is_next = params.split(';').any(|param| {
+        let params = before(after, ',').ok_or_else(odd)?;
+        let mut is_next = false;
+        let mut left = params;
+        while !left.is_empty() {
+            let param = before(left, ';').unwrap_or(left);
             let (name, value) = param.split_once('=').unwrap_or((param, ""));
             let words = value.trim().trim_matches('"');
-            name.trim().eq_ignore_ascii_case("rel")
-                && words.split_whitespace().any(|word| word.eq_ignore_ascii_case("next"))
-        });
+            is_next |= name.trim().eq_ignore_ascii_case("rel")
+                && words.split_whitespace().any(|word| word.eq_ignore_ascii_case("next"));
+            left = left[param.len()..].strip_prefix(';').unwrap_or_default();
+        }
         if is_next {
             return Ok(Some(target));
         }
         rest = after[params.len()..].trim_start_matches([' ', '\t', ',']);
     }
     Ok(None)
+}
+
+/// What is before a mark, or all of it; marks between quotes are none. `None` = quotes are left open.
+fn before(text: &str, mark: char) -> Option<&str> {
+    let mut quoted = false;
+    let end = text.find(|c| {
+        quoted ^= c == '"';
+        c == mark && !quoted
+    });
+    match end {
+        Some(end) => Some(&text[..end]),
+        None => (!quoted).then_some(text),
+    }
 }
 
 fn with_size(url: Url, size: Option<&Size>) -> Url {
@@ -187,7 +200,7 @@ mod tests {
             "<http://h/list?p=2; rel=next",
             "<http://h/x>; rel=prev, http://h/list?p=2; rel=next",
             "<http://h/x>; title=\"open; rel=next",
-            "\u{fffd}",
+            "</list?p=\u{fffd}>; rel=next",
         ] {
             let error = follow(&Pagination::Link, 9, &json!({}), Some(link)).unwrap_err();
             assert_eq!(error.kind(), Kind::Invalid, "{link}");

@@ -46,8 +46,6 @@ struct Feed {
 
 pub struct Rss {
     name: String,
-    /// The mark of the pipeline's settings.
-    settings: String,
     feeds: Vec<Feed>,
     timeout: Duration,
     previews: Option<Previews>,
@@ -55,14 +53,11 @@ pub struct Rss {
     clock: SharedClock,
 }
 
-/// What a scope's cursor holds: the marks of the last answer, of which address, and under which settings it was read: what
-/// is to be done with a feed that did not change depends on those too.
+/// What a scope's cursor holds: the marks of the last answer, and of which address.
 #[derive(Serialize, Deserialize)]
 struct Marks {
     #[serde(rename = "u")]
     url: String,
-    #[serde(rename = "s", default)]
-    settings: String,
     #[serde(rename = "e", default, skip_serializing_if = "Option::is_none")]
     etag: Option<String>,
     #[serde(rename = "m", default, skip_serializing_if = "Option::is_none")]
@@ -76,8 +71,7 @@ enum Board {
 }
 
 impl Rss {
-    /// `settings` is the digest of those of the whole pipeline.
-    pub fn new(spec: &RssSpec, settings: &str, clock: SharedClock) -> Result<Self> {
+    pub fn new(spec: &RssSpec, clock: SharedClock) -> Result<Self> {
         let mut hosts = HashMap::new();
         let feeds: Vec<Feed> = spec
             .feeds
@@ -97,14 +91,12 @@ impl Rss {
             .as_ref()
             .map(|preview| Previews::new(preview, spec.timeout, clock.clone()))
             .transpose()?;
-        let settings = Fingerprint::of(settings.as_bytes()).short();
-        let (timeout, http) = (spec.timeout, Http::new(clock.clone())?);
-        Ok(Rss { name, settings, feeds, timeout, previews, http, clock })
+        Ok(Rss { name, feeds, timeout: spec.timeout, previews, http: Http::new(clock.clone())?, clock })
     }
 
     async fn board(&self, feed: &Feed, cursor: Option<&str>) -> Result<Board> {
         let marks = cursor.and_then(|cursor| serde_json::from_str::<Marks>(cursor).ok());
-        let marks = marks.filter(|marks| marks.url == feed.mark() && marks.settings == self.settings);
+        let marks = marks.filter(|marks| marks.url == feed.mark());
         let patience = feed.silence.patience(Patience::REQUEST, self.clock.now())?;
         let mut ask = Ask::get(feed.url.clone(), self.timeout, FEED_BYTES_MAX).patience(patience);
         if let Some(marks) = &marks {
@@ -138,8 +130,7 @@ impl Rss {
             return None;
         }
         let header = |name| answer.header(name).map(str::to_owned);
-        let (url, settings) = (feed.mark(), self.settings.clone());
-        let marks = Marks { url, settings, etag: header(ETAG), modified: header(LAST_MODIFIED) };
+        let marks = Marks { url: feed.mark(), etag: header(ETAG), modified: header(LAST_MODIFIED) };
         if marks.etag.is_none() && marks.modified.is_none() {
             return None;
         }

@@ -219,6 +219,16 @@ pub fn named(table: &Table, text: impl Fn(&str) -> String) -> String {
     table.key.iter().map(part).collect::<Vec<_>>().join(" || '/' || ")
 }
 
+/// Whether a table has rows without a cache entry; `own` says which row `t` is that of an entry `c`.
+pub fn any_unlisted(table: &Table, own: &str) -> String {
+    format!(
+        "SELECT EXISTS(SELECT 1 FROM {} t WHERE NOT EXISTS(
+           SELECT 1 FROM sync_cache c WHERE c.table_name = '{}' AND {own}))",
+        quoted(&table.name),
+        table.name.replace('\'', "''")
+    )
+}
+
 /// The key stays, and so does every column that is still there.
 fn keeps(table: &Table, described: &str, is_there: impl Fn(&str) -> bool) -> Result<()> {
     let old: Value = serde_json::from_str(described)

@@ -214,13 +214,13 @@ async fn a_sum_is_that_of_the_listing(stage: Stage) {
     store.write(keys.map(|key| row(key, 1)).into(), Mode::Each).await.unwrap();
     let whole = store.sum("").await.unwrap().unwrap();
     assert_eq!((whole, whole.count), (listed().await, 5));
-    // Two entries that change places leave all numbers as they were.
+    // Two entries that change places leave all numbers as they were, and lead to the rows of other keys: neither is believed.
     stage.query(
         "update sync_cache set internal_id = (select min(internal_id) + max(internal_id) from sync_cache
            where table_name = 'a') - internal_id where table_name = 'a'",
     );
     let moved = store.sum("").await.unwrap().unwrap();
-    assert_eq!((moved, moved.count), (listed().await, 5));
+    assert_eq!((moved, moved.count), (listed().await, 3));
     assert_ne!(moved, whole);
     // A row of ours without its entry, an entry without its row, an entry of a table that is not ours.
     stage.query("delete from sync_cache where external_id = '2'");
@@ -228,5 +228,5 @@ async fn a_sum_is_that_of_the_listing(stage: Stage) {
     let entry = "'nowhere', '1', 'x', 1, 1, '2020-01-01T00:00:00.000Z'";
     stage.query(&format!("insert into sync_cache values({entry})"));
     let less = store.sum("").await.unwrap().unwrap();
-    assert_eq!((less, less.count), (listed().await, 3));
+    assert_eq!((less, less.count), (listed().await, 2));
 }

@@ -2,7 +2,7 @@
 
 use tokio_postgres::Row;
 
-use super::super::layout::{Found, Table, Type, named};
+use super::super::layout::{Found, Table, Type, any_unlisted, named};
 use super::super::row::{Cell, Cells};
 use super::native;
 use crate::postgres::quoted;
@@ -86,6 +86,13 @@ fn key(table: &Table) -> String {
     named(table, |column| format!("{column}::text COLLATE \"C\""))
 }
 
+fn delete(name: &str, key: &str) -> String {
+    format!(
+        "DELETE FROM {name} t USING unnest($1::bigint[], $2::text[]) AS i(row_id, external_id)
+         WHERE t.row_id = i.row_id AND {key} = i.external_id"
+    )
+}
+
 fn update(name: &str, all: &[String], typed: &[String], keys: &[String]) -> String {
     let each = |form: &dyn Fn(&String) -> String| all.iter().map(form).collect::<Vec<_>>().join(", ");
     format!(
@@ -161,21 +168,14 @@ impl Sql {
                 "SELECT i.at, c.internal_id, c.checksum, {seen_ms}, {cells}
                  FROM unnest($2::text[]) WITH ORDINALITY AS i(external_id, at) {entry} {row}"
             ),
-            any_unlisted: format!(
-                "SELECT EXISTS(SELECT 1 FROM {name} t WHERE NOT EXISTS(
-                   SELECT 1 FROM sync_cache c WHERE c.table_name = '{}' AND {own}))",
-                table.name.replace('\'', "''")
-            ),
+            any_unlisted: any_unlisted(table, &own),
             natural: natural(&name, &cells, &typed, &keys),
             update: update(&name, &all, &typed, &keys),
             copy: format!("{into} FROM STDIN"),
             copy_binary: format!("{into} FROM STDIN BINARY"),
             reserve_all: reserve_from(&name, "array_agg(nextval(ids.of))"),
             reserve: format!("{}$1::bigint)", reserve_from(&name, "nextval(ids.of)")),
-            delete: format!(
-                "DELETE FROM {name} t USING unnest($1::bigint[], $2::text[]) AS i(row_id, external_id)
-                 WHERE t.row_id = i.row_id AND {key} = i.external_id"
-            ),
+            delete: delete(&name, &key),
             places,
             selected: count,
         }

@@ -3,7 +3,7 @@
 use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Row, Statement};
 
-use super::super::layout::{Found, Table, Type, named};
+use super::super::layout::{Found, Table, Type, any_unlisted, named};
 use super::super::row::{Cell, Cells};
 use crate::postgres::quoted;
 
@@ -56,10 +56,22 @@ fn there(table: &Table, own: &str) -> String {
     )
 }
 
-/// The row of a cache entry `c`.
-fn own(table: &Table) -> String {
-    let text = |column: &str| format!("CAST({column} AS TEXT)");
-    format!("t.row_id = c.internal_id AND {} = c.external_id", named(table, text))
+/// The natural key of a row `t`.
+fn key(table: &Table) -> String {
+    named(table, |column| format!("CAST({column} AS TEXT)"))
+}
+
+/// By row id and natural key; the cells begin at parameter 4.
+fn update(table: &Table, all: &[String]) -> String {
+    let set = |at: usize| format!("{} = ?{}", all[at], at + 4);
+    let sets: Vec<String> = (0..all.len()).map(set).collect();
+    let key: Vec<String> = table.key.iter().map(|at| set(*at)).collect();
+    format!(
+        "UPDATE {} SET updated_at = coalesce(?2, updated_at), missing_since = ?3, {} WHERE row_id = ?1 AND {}",
+        quoted(&table.name),
+        sets.join(", "),
+        key.join(" AND ")
+    )
 }
 
 impl Sql {
@@ -70,9 +82,7 @@ impl Sql {
         selected.push("t.missing_since".to_owned());
         let cells = selected.join(", ");
         let all: Vec<String> = table.columns.iter().map(|column| quoted(&column.name)).collect();
-        let numbered = |from: usize| (0..all.len()).map(move |at| format!("?{}", at + from));
-        let sets: Vec<String> =
-            all.iter().zip(numbered(4)).map(|(name, value)| format!("{name} = {value}")).collect();
+        let numbered: Vec<String> = (0..all.len()).map(|at| format!("?{}", at + 4)).collect();
         let keys: Vec<String> = table
             .key
             .iter()
@@ -81,9 +91,9 @@ impl Sql {
             .collect();
         let range = "c.table_name = ?1 AND c.external_id >= ?2 AND (?3 IS NULL OR c.external_id > ?3)
                      AND (?4 IS NULL OR c.external_id < ?4)";
-        let own = own(table);
+        let key = key(table);
+        let own = format!("t.row_id = c.internal_id AND {key} = c.external_id");
         let joined = format!("FROM sync_cache c JOIN {name} t ON {own}");
-        let same: Vec<String> = table.key.iter().map(|at| format!("{} = ?{}", all[*at], at + 4)).collect();
         Sql {
             absent: found.columns.is_empty(),
             list_keys: format!(
@@ -99,27 +109,15 @@ impl Sql {
                 "SELECT c.internal_id, c.checksum, c.seen_at, {cells} {joined}
                  WHERE c.table_name = ?1 AND c.external_id = ?2"
             ),
-            any_unlisted: format!(
-                "SELECT EXISTS(SELECT 1 FROM {name} t WHERE NOT EXISTS(
-                   SELECT 1 FROM sync_cache c WHERE c.table_name = '{}' AND {own}))",
-                table.name.replace('\'', "''")
-            ),
+            any_unlisted: any_unlisted(table, &own),
             natural: format!("SELECT t.row_id, {cells} FROM {name} t WHERE {}", keys.join(" AND ")),
             insert: format!(
                 "INSERT INTO {name}(created_at, updated_at, missing_since, {}) VALUES(?1, ?2, ?3, {})",
                 all.join(", "),
-                numbered(4).collect::<Vec<_>>().join(", ")
+                numbered.join(", ")
             ),
-            update: format!(
-                "UPDATE {name} SET updated_at = coalesce(?2, updated_at), missing_since = ?3, {}
-                 WHERE row_id = ?1 AND {}",
-                sets.join(", "),
-                same.join(" AND ")
-            ),
-            delete: format!(
-                "DELETE FROM {name} AS t WHERE t.row_id = ?1 AND {} = ?2",
-                named(table, |column| format!("CAST({column} AS TEXT)"))
-            ),
+            update: update(table, &all),
+            delete: format!("DELETE FROM {name} AS t WHERE t.row_id = ?1 AND {key} = ?2"),
             places,
             selected: count,
         }
