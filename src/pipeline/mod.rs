@@ -32,6 +32,7 @@ mod finish;
 mod first;
 mod follow;
 mod footing;
+mod found;
 mod guard;
 pub mod hold;
 mod joined;

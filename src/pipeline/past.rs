@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::failing::Failing;
+use super::found::Found;
 use super::parked::Parked;
 use super::plan::Step;
 use super::stock::Informed;
@@ -30,6 +31,8 @@ pub struct Past {
     pub expired: Vec<String>,
     /// Keys of an older layout that are known, expired or not.
     pub older: HashSet<String>,
+    /// Where files of entries that are new to the baseline may be.
+    pub found: Option<Found>,
 }
 
 impl Past {
@@ -42,6 +45,7 @@ impl Past {
             && self.failing.is_empty()
             && self.expired.is_empty()
             && self.older.is_empty()
+            && self.found.is_none()
     }
 
     pub fn holds(&self, identity: &str) -> bool {
@@ -114,5 +118,6 @@ pub async fn past(line: &Pipeline, ask: &Ask, informed: &Informed<'_>) -> Result
         failing,
         expired: informed.expired.clone(),
         older: informed.older.clone(),
+        found: informed.found.clone(),
     })
 }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::Pipeline;
+use super::found::{self, Found};
 use super::lines::Lines;
 use crate::clock::rfc3339_ms;
 use crate::error::{Context, Result};
@@ -30,12 +31,20 @@ pub struct Informed<'a> {
     pub older: HashSet<String>,
     /// The source is read whatever its cursors say.
     pub afresh: bool,
+    /// Files under keys that may be another's today.
+    pub found: Option<Found>,
 }
 
 impl<'a> Informed<'a> {
     /// Nobody looked.
     pub fn of_nothing(line: &'a Pipeline) -> Self {
-        Informed { line: Cow::Borrowed(line), expired: Vec::new(), older: HashSet::new(), afresh: false }
+        Informed {
+            line: Cow::Borrowed(line),
+            expired: Vec::new(),
+            older: HashSet::new(),
+            afresh: false,
+            found: None,
+        }
     }
 }
 
@@ -45,7 +54,8 @@ const STALE: Fingerprint = Fingerprint([0; 32]);
 /// Take stock if that was never done, if a full read is asked for, or if older rows have appeared since; and look after
 /// older rows. With `keep = false` nothing is written down.
 pub async fn inform(line: &Pipeline, full: bool, keep: bool) -> Result<Informed<'_>> {
-    let mut informed = Informed { afresh: full, ..Informed::of_nothing(line) };
+    let found = found::look(line, keep).await?;
+    let mut informed = Informed { afresh: full, found, ..Informed::of_nothing(line) };
     if !line.shape.recalls() {
         return Ok(informed);
     }

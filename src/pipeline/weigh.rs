@@ -19,7 +19,9 @@ pub fn needs_a_look(line: &Pipeline, past: &Past, step: &Step) -> bool {
         _ if step.entry.is_none() => strayed(step),
         Action::Change(Change::Update, Why::Sha | Why::Path) => line.compares_content(),
         Action::Change(Change::Add, _) => {
-            matches!(step.seen, Seen::At(_)) || (line.compares_content() && past.knows(&step.identity))
+            past.found.is_some()
+                || matches!(step.seen, Seen::At(_))
+                || (line.compares_content() && past.knows(&step.identity))
         }
         _ => false,
     }
@@ -37,6 +39,9 @@ pub enum Weighed {
 }
 
 pub async fn weigh(line: &Pipeline, past: &Past, mut step: Step) -> Result<(Step, Weighed)> {
+    if let Some(found) = &past.found {
+        step = found.recognise(line, step).await?;
+    }
     match step.action {
         _ if !needs_a_look(line, past, &step) => Ok((step, Weighed::AsPlanned)),
         _ if step.entry.is_none() => {

@@ -228,6 +228,11 @@ pub trait Shape: Send + Sync {
         false
     }
 
+    /// Where keys lie that tell a day, so that one entry may have had another key before; `None` = a key says it all.
+    fn dated_below(&self) -> Option<&str> {
+        None
+    }
+
     /// What is remembered of a key that is kept as it is, although its entry changed.
     fn kept(&self, _entry: &Entry, carry: Option<&serde_json::Value>) -> Option<serde_json::Value> {
         carry.cloned()

@@ -178,6 +178,11 @@ pub fn stock(pipeline: &str) -> String {
     format!("stock/{pipeline}")
 }
 
+/// A file that was there before us, by the identity it has.
+pub fn found(pipeline: &str, identity: &str) -> String {
+    format!("found/{pipeline}/{identity}")
+}
+
 /// What the last run left, as one sum.
 pub fn footing(pipeline: &str) -> String {
     format!("footing/{pipeline}")

@@ -197,6 +197,10 @@ impl Shape for Articles {
         self.spec.keep.map(|_| self.spec.key.head())
     }
 
+    fn dated_below(&self) -> Option<&str> {
+        self.spec.key.has_date().then(|| self.spec.key.head())
+    }
+
     fn kept(&self, entry: &Entry, carry: Option<&serde_json::Value>) -> Option<serde_json::Value> {
         let mut carry = Carry::of(carry);
         let published = entry.facts.as_ref().and_then(|facts| Date::deserialize(&facts["published"]).ok());

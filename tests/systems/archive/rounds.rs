@@ -144,3 +144,55 @@ async fn other_settings_count_although_the_feed_did_not_change() {
     let asked = &desk.server.requests()[before];
     assert_eq!(asked.headers.get("if-none-match").map(String::as_str), Some("\"v2\""), "as before");
 }
+
+fn forget_everything(desk: &Desk) {
+    for end in ["", "-wal", "-shm"] {
+        let _ = std::fs::remove_file(desk.folder.path().join(format!("state.db{end}")));
+    }
+}
+
+#[tokio::test]
+async fn another_date_makes_no_second_file_after_the_state_was_lost() {
+    for on_edit in ["keep", "update"] {
+        let mut desk = Desk::serving(feed(&item("7", "2025-10-16", "first")));
+        desk.shape = if on_edit == "keep" { "" } else { "on_edit = \"update\"" };
+        desk.sync().await;
+        forget_everything(&desk);
+        // It comes back into the feed some runs later.
+        let other = feed(&item("8", "2025-10-17", "x"));
+        desk.server.answer(move |_| Reply::ok(other.clone()));
+        desk.a_day_later();
+        desk.sync().await;
+        let moved = feed(&item("7", "2025-10-18", "second"));
+        desk.server.answer(move |_| Reply::ok(moved.clone()));
+        let report = desk.sync().await;
+        assert_eq!((report.counts.added, report.exit_code()), (0, 0), "{report:?}");
+        let files = desk.files().await;
+        let names: Vec<&str> = files.keys().map(String::as_str).collect();
+        assert_eq!(names, ["rss/25/2025_10_16_7.md", "rss/25/2025_10_17_8.md"]);
+        let said = if on_edit == "keep" { "first" } else { "second" };
+        assert!(files["rss/25/2025_10_16_7.md"].contains(said), "{on_edit}");
+        let again = desk.sync().await;
+        assert_eq!((again.counts.unchanged, again.warnings.len()), (1, 0), "{again:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_bucket_from_before_is_recognised_by_ids() {
+    let mut desk = Desk::serving(feed(
+        &[item("7", "2025-10-15", "x"), item("8", "2025-10-16", "x"), item("9", "2025-10-16", "x")].concat(),
+    ));
+    desk.shape = "keep = \"30d\"";
+    // One under another day, one under this, and one whose time is over.
+    desk.put(
+        ["rss/25/2025_10_14_7.md", "rss/25/2025_10_16_8.md", "rss/25/2025_01_01_9.md"].map(str::to_owned),
+    )
+    .await;
+    let report = desk.sync().await;
+    assert_eq!((counts(&report), report.counts.deleted), ((1, 0, 2, 0, 0, 0), 1), "{report:?}");
+    assert_eq!(desk.sync().await.counts.unchanged, 3);
+    let names = ["rss/25/2025_10_14_7.md", "rss/25/2025_10_16_8.md", "rss/25/2025_10_16_9.md"];
+    assert_eq!(desk.keys().await, names);
+    let theirs = desk.files().await.into_values().filter(|file| file == "by somebody else").count();
+    assert_eq!(theirs, 2, "what is there stays as it is");
+}
