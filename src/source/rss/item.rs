@@ -87,9 +87,16 @@ fn article_id(item: &Item, ids: Ids, numbered: bool) -> Option<String> {
     }
     match ids {
         Ids::Board if numbered => None,
-        Ids::Board => key_part(&item.guid),
-        Ids::Feed => key_part(&item.guid).or_else(|| key_part(&item.link)),
+        Ids::Board => guid(item),
+        Ids::Feed => guid(item).or_else(|| key_part(&item.link)),
     }
+}
+
+/// What publishers put where they have no id; two articles must not share it.
+const NO_ID: &str = "unknown";
+
+fn guid(item: &Item) -> Option<String> {
+    key_part(&item.guid).filter(|_| !item.guid.eq_ignore_ascii_case(NO_ID))
 }
 
 /// The query parameter of exactly this name, if it is a number.
@@ -241,6 +248,21 @@ mod tests {
         for (text, expected) in cases {
             assert_eq!(day(text).ok().map(|day| day.to_string()).as_deref(), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn what_says_that_there_is_no_id_is_none() {
+        let of = |guid: &str, link: &str, ids| {
+            let mut item = Item::default();
+            (item.guid, item.link) = (guid.to_owned(), link.to_owned());
+            article_id(&item, ids, false)
+        };
+        for guid in ["unknown", "Unknown", "UNKNOWN"] {
+            assert_eq!(of(guid, "https://x/1", Ids::Board), None, "{guid}");
+            assert!(of(guid, "https://x/1", Ids::Feed).unwrap().starts_with("x-1-"), "{guid}");
+            assert_eq!(of(guid, "", Ids::Feed), None, "{guid}");
+        }
+        assert_eq!(of("unknown-1", "", Ids::Feed).as_deref(), Some("unknown-1"));
     }
 
     #[test]
