@@ -79,9 +79,11 @@ impl Dead {
             }
             Verb::Retry(which) => retry(desk, &config, &memory, which.into()).await,
             Verb::Drop(which) => {
-                let dropped = follow::drop_letters(state, which.into()).await?;
-                let text = format!("Dropped {}.", count(dropped as u64, "dead letter"));
-                desk.out.result(&json!({ "dropped": dropped }), || text);
+                let done = follow::drop_letters(&config, &memory, which.into()).await?;
+                desk.out.result(&done, || format!("Dropped {}.", count(done.dropped as u64, "dead letter")));
+                for error in &done.untold {
+                    desk.out.note(&format!("The registry will be told by the next run: {error}"));
+                }
                 Ok(0)
             }
         }

@@ -1,6 +1,6 @@
 //! Follow-up work and dead letters: what waits, and what a person does about it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -202,11 +202,25 @@ async fn write_again(config: &Config, memory: &Memory, letter: &Placed<Letter>) 
     Ok(Summary { done: 1 - failed, failed, ..Summary::default() })
 }
 
-/// Forget dead letters; how many there were.
-pub async fn drop_letters(state: &State, which: Which) -> Result<usize> {
-    let letters = letters(state, which).await?;
-    dead::drop_letters(state, &letters).await?;
-    Ok(letters.len())
+/// What dropping dead letters came to.
+#[derive(Debug, Serialize)]
+pub struct Dropped {
+    pub dropped: usize,
+    /// Registries that could not be told; the next run tells them.
+    #[serde(skip)]
+    pub untold: Vec<Error>,
+}
+
+/// Forget dead letters, and have whoever reads the registry forget them too.
+pub async fn drop_letters(config: &Config, memory: &Memory, which: Which) -> Result<Dropped> {
+    let letters = letters(&memory.state, which).await?;
+    dead::drop_letters(&memory.state, &letters).await?;
+    let names: BTreeSet<&str> = letters.iter().map(|letter| letter.pipeline.as_str()).collect();
+    let mut untold = Vec::new();
+    for name in names {
+        untold.extend(refresh(config, memory, name).await.err());
+    }
+    Ok(Dropped { dropped: letters.len(), untold })
 }
 
 async fn letters(state: &State, which: Which) -> Result<Vec<Placed<Letter>>> {

@@ -75,6 +75,9 @@ pub async fn retry(State(house): State<Arc<House>>, body: Bytes) -> Answer {
 
 pub async fn forget(State(house): State<Arc<House>>, body: Bytes) -> Answer {
     let which: Which = answer::body(&body)?;
-    let dropped = follow::drop_letters(&house.memory.state, which.into()).await?;
-    answer::ok(&json!({ "dropped": dropped }))
+    let shared = house.clone();
+    let dropped = house.work(move || async move {
+        follow::drop_letters(&shared.config, &shared.memory, which.into()).await
+    });
+    answer::ok(&dropped.await?)
 }

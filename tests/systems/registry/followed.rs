@@ -1,6 +1,9 @@
 //! Documents as objects, and the queue as others read it.
 
 use serde_json::Value;
+use trueup::operations::follow::{self, Which};
+use trueup::pipeline::open::Memory;
+use trueup::store::Access;
 
 use super::desk::{Desk, T1};
 
@@ -90,4 +93,21 @@ async fn without_an_object_store_the_queue_waits_for_somebody_outside() {
     trueup::queue::outside::done(&line.state, &filter, None).await.unwrap();
     desk.ran([0, 0, 0, 3]).await;
     assert_eq!(desk.held("queue:").await.len(), 2);
+}
+
+#[tokio::test]
+async fn a_dead_letter_that_is_dropped_goes_from_the_registry_too() {
+    let desk = Desk::with_policies(12).exporting();
+    block(&desk, "p03");
+    for _ in 0..3 {
+        desk.run().await;
+    }
+    assert!(desk.value("dead-letter:p03").await.is_some());
+    let config = desk.config();
+    let memory = Memory::open(&config, Access::Write, desk.clock.clone()).await.unwrap();
+    let which = Which { keys: vec!["policy:p03".into()], all: false };
+    let done = follow::drop_letters(&config, &memory, which).await.unwrap();
+    assert_eq!((done.dropped, done.untold.len()), (1, 0));
+    assert_eq!(desk.value("dead-letter:p03").await, None);
+    assert_eq!(desk.policy("p03").await["title"], "Policy 3", "the policy stays");
 }
