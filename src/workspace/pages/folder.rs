@@ -5,6 +5,7 @@
 //! are left alone.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs::{self, DirEntry, Metadata};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -118,10 +119,7 @@ impl Folder {
                 Err(error) => return Err(from_io(error, format!("looking at {}", entry.path().display()))),
             }
         }
-        let mut taken = BTreeSet::new();
-        for attachment in &mut attachments {
-            attachment.source = free_id(&attachment.title, &mut taken);
-        }
+        name_sources(&mut attachments);
         Ok(attachments)
     }
 
@@ -177,14 +175,23 @@ fn dead_link() -> Error {
         .remedy_is("Bring back what it leads to (a folder that is not mounted?), or remove the link.")
 }
 
-/// A file name as an id: what keys cannot hold becomes `_`, and a name that is taken gets a number.
-fn free_id(name: &str, taken: &mut BTreeSet<String>) -> String {
+/// Names as ids: what keys cannot hold becomes `_`, and an id that is taken gets a number. A name that is an id already is
+/// its own, whoever else comes along.
+fn name_sources(attachments: &mut [Attachment]) {
     let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '_' };
-    let id: String = name.chars().map(plain).collect();
-    let numbered = (2..).map(|number| format!("{id}-{number}"));
-    let free = std::iter::once(id.clone()).chain(numbered).find(|id| !taken.contains(id)).unwrap_or(id);
-    taken.insert(free.clone());
-    free
+    let own = |it: &Attachment| Path::new(&it.handle).file_name() == Some(OsStr::new(&it.source));
+    for attachment in &mut *attachments {
+        attachment.source = attachment.title.chars().map(plain).collect();
+    }
+    let mut taken: BTreeSet<String> =
+        attachments.iter().filter(|it| own(it)).map(|it| it.source.clone()).collect();
+    for attachment in attachments.iter_mut().filter(|attachment| !own(attachment)) {
+        let id = attachment.source.clone();
+        let mut free = std::iter::once(id.clone()).chain((2..).map(|number| format!("{id}-{number}")));
+        attachment.source = free.find(|id| !taken.contains(id)).unwrap_or(id);
+        taken.insert(attachment.source.clone());
+    }
+    attachments.sort_by(|a, b| a.source.cmp(&b.source));
 }
 
 /// A file that cannot be looked at now. Nothing is known of it, so nothing that was read of it is stale.

@@ -142,8 +142,8 @@ async fn files_of_a_page_are_its_policies_under_plain_names() {
         names,
         [
             ("R_gle.txt", "Règle.txt"),
-            ("a_b.md", "a b.md"),
-            ("a_b.md-2", "a_b.md"),
+            ("a_b.md", "a_b.md"),
+            ("a_b.md-2", "a b.md"),
             ("photo.png", "photo.png")
         ]
     );

@@ -73,3 +73,23 @@ async fn a_file_whose_name_is_no_text_is_a_policy_like_any_other() {
     assert_eq!((analysis.errors.len(), analysis.issues.len()), (0, 2), "{analysis:?}");
     assert_eq!(workspace.policy("p", "odd_.md", None).await.unwrap().content, ENGLISH);
 }
+
+#[tokio::test]
+async fn a_name_that_is_an_id_already_is_its_own_whoever_comes_along() {
+    let desk = Desk::new();
+    let workspace = desk.over_folder().await;
+    let named = async || {
+        let policies = workspace.policies("p").await.unwrap().policies;
+        policies.into_iter().map(|policy| (policy.source, policy.title)).collect::<Vec<_>>()
+    };
+    let pairs = |pairs: &[(&str, &str)]| {
+        pairs.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect::<Vec<_>>()
+    };
+    desk.file("p/a_b.txt", ENGLISH);
+    assert_eq!(named().await, pairs(&[("a_b.txt", "a_b.txt")]));
+    desk.file("p/a b.txt", ENGLISH);
+    assert_eq!(named().await, pairs(&[("a_b.txt", "a_b.txt"), ("a_b.txt-2", "a b.txt")]));
+    desk.file("p/a_b.txt-2", ENGLISH);
+    let all = [("a_b.txt", "a_b.txt"), ("a_b.txt-2", "a_b.txt-2"), ("a_b.txt-3", "a b.txt")];
+    assert_eq!(named().await, pairs(&all));
+}
