@@ -36,6 +36,9 @@ impl Init {
         let written = serde_json::json!({ "written": path, "recipe": self.recipe });
         desk.out.result(&written, || {
             let next = match self.recipe.as_str() {
+                "replica" => {
+                    "`trueup check` reaches both sides, `trueup replica init services` lays out the tables."
+                }
                 "workspace" => "`trueup page policies welcome` lists the policies of a first page.",
                 _ => "`trueup plan` shows what it would do, `trueup sync` does it.",
             };

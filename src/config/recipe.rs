@@ -1,16 +1,16 @@
 //! The config files `trueup init` writes. They are files of their own, so that they can be read, run and tested.
 
 use super::locate::suggestion;
-use super::unbuilt::{NOT_YET, RECIPES};
 use crate::error::{Error, Kind, Result};
 
 /// What `trueup init` writes when no recipe is named.
 pub const DEFAULT: &str = "files";
 
-const BUILT: [(&str, &str); 5] = [
+const BUILT: [(&str, &str); 6] = [
     ("boards", include_str!("../../recipes/boards.toml")),
     ("files", include_str!("../../recipes/files.toml")),
     ("policies", include_str!("../../recipes/policies.toml")),
+    ("replica", include_str!("../../recipes/replica.toml")),
     ("stortinget", include_str!("../../recipes/stortinget/trueup.toml")),
     ("workspace", include_str!("../../recipes/workspace.toml")),
 ];
@@ -25,11 +25,7 @@ pub fn recipe(name: &str) -> Result<&'static str> {
     if let Some((_, text)) = BUILT.iter().find(|(built, _)| *built == name) {
         return Ok(text);
     }
-    let message = if RECIPES.contains(&name) {
-        format!("the recipe `{name}` {NOT_YET}")
-    } else {
-        format!("there is no recipe `{name}`{}", suggestion(name, names()))
-    };
+    let message = format!("there is no recipe `{name}`{}", suggestion(name, names()));
     let remedy = format!("Recipes are: {}.", names().collect::<Vec<_>>().join(", "));
     Err(Error::new(Kind::Config, message).remedy_is(remedy))
 }

@@ -5,9 +5,6 @@
 /// What a word is, and the word.
 const WORDS: [(&str, &str); 1] = [("source", "etcd")];
 
-/// The recipes that come with what they need.
-pub const RECIPES: [&str; 1] = ["replica"];
-
 pub const NOT_YET: &str = "is not built into this version yet";
 
 pub fn is_unbuilt(what: &str, word: &str) -> bool {

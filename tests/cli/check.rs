@@ -225,6 +225,20 @@ async fn both_sides_of_a_replica_are_checked() {
 }
 
 #[tokio::test]
+async fn the_recipe_of_a_replica_runs_as_it_is_where_both_servers_are() {
+    let (etcd, dsn) = (support::etcd().await, support::postgres().await.fresh_database());
+    let at = format!("etcd://{}/recipe-{}/", etcd.endpoints(), std::process::id());
+    let home = Home::new("");
+    home.remove("trueup.toml");
+    let said = home.run(&["init", "replica"]).ends(0).out;
+    assert!(said.contains("trueup replica init services"), "{said}");
+    for args in [&["check"][..], &["replica", "init", "services"], &["check", "--json"]] {
+        let mut command = home.command(args);
+        Ran::of(command.env("ETCD_URL", &at).env("POSTGRES_URL", &dsn).output().unwrap()).ends(0);
+    }
+}
+
+#[tokio::test]
 async fn a_replica_whose_role_lacks_a_right_is_told_which() {
     let (etcd, admin) = (support::etcd().await, support::postgres().await.fresh_database());
     let role = format!("weak_{}", admin.rsplit('_').next().unwrap());

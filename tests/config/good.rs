@@ -277,10 +277,9 @@ fn every_recipe_parses_as_it_is() {
     assert!(recipe::names().any(|name| name == recipe::DEFAULT));
     for name in recipe::names() {
         let config = parse(recipe::recipe(name).unwrap()).unwrap_or_else(|error| panic!("{error}"));
-        assert!(!config.pipelines.is_empty() || !config.workspaces.is_empty());
+        let (pipelines, workspaces) = (!config.pipelines.is_empty(), !config.workspaces.is_empty());
+        assert!(pipelines || workspaces || !config.replicas.is_empty());
     }
-    let error = recipe::recipe("replica").unwrap_err();
-    assert_eq!(error.to_string(), "the recipe `replica` is not built into this version yet");
     assert_eq!(
         recipe::recipe("fils").unwrap_err().to_string(),
         "there is no recipe `fils`; did you mean `files`?"
