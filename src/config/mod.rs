@@ -30,7 +30,6 @@ mod rss;
 mod shape;
 mod source;
 mod store;
-mod unbuilt;
 pub mod values;
 mod workspace;
 

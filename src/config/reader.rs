@@ -10,7 +10,6 @@ use std::time::Duration;
 use super::document::{Entry, Node, Value};
 use super::locate::{Problems, Span, nearest, suggestion};
 use super::model::Limit;
-use super::unbuilt::{NOT_YET, is_unbuilt};
 use super::{redact, values};
 use crate::secret::SecretRef;
 
@@ -301,9 +300,6 @@ impl<'n> Field<'n> {
         let key = entry.key.as_str();
         let place =
             if self.path.is_empty() { "at the top".to_owned() } else { format!("in [{}]", self.path) };
-        if self.path.is_empty() && is_unbuilt("section", key) {
-            return self.problems.add(&entry.span, format!("`{key}` {NOT_YET}"));
-        }
         let expected = match keys {
             [] => "it takes no keys".to_owned(),
             keys => format!("expected one of: {}", listed(keys)),

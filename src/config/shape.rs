@@ -7,7 +7,6 @@ use super::locate::suggestion;
 use super::model::ShapeSpec;
 use super::reader::{Field, listed, repeated};
 use super::rows;
-use super::unbuilt::{NOT_YET, is_unbuilt};
 
 struct ShapeKind {
     name: &'static str,
@@ -36,12 +35,8 @@ pub fn read(field: &Field<'_>) -> Option<ShapeSpec> {
     }
     let names: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
     let note = format!("shapes are: {}", listed(&names));
-    if is_unbuilt("shape", name) {
-        field.wrong_with(format!("the shape `{name}` {NOT_YET}"), note);
-    } else {
-        let meant = suggestion(name, names);
-        field.wrong_with(format!("there is no shape `{}`{meant}", repeated(name)), note);
-    }
+    let meant = suggestion(name, names);
+    field.wrong_with(format!("there is no shape `{}`{meant}", repeated(name)), note);
     None
 }
 

@@ -7,10 +7,9 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use super::git;
 use super::interpolate::Env;
 use super::locate::suggestion;
-use super::model::From;
+use super::model::{From, Place};
 use super::reader::{Base, Field, Keys, Reader, listed, repeated};
 use super::store::{self, Stores};
-use super::unbuilt::{NOT_YET, is_unbuilt};
 use super::{rest, rss};
 
 /// What a source may refer to.
@@ -26,7 +25,8 @@ struct SourceKind {
     read: fn(&Reader<'_>, &Around<'_>) -> Option<From>,
 }
 
-const KINDS: [SourceKind; 6] = [
+const KINDS: [SourceKind; 7] = [
+    SourceKind { name: "etcd", keys: ETCD_KEYS, read: etcd_source },
     SourceKind { name: "files", keys: FILES_KEYS, read: files },
     SourceKind { name: "git", keys: git::GIT_KEYS, read: git::read_git },
     SourceKind { name: "github", keys: git::GITHUB_KEYS, read: git::read_github },
@@ -35,6 +35,7 @@ const KINDS: [SourceKind; 6] = [
     SourceKind { name: "store", keys: STORE_KEYS, read: store_source },
 ];
 
+pub const ETCD_KEYS: Keys = &["etcd"];
 pub const FILES_KEYS: Keys = &["files", "include", "exclude"];
 pub const STORE_KEYS: Keys = &["store", "prefix"];
 
@@ -59,15 +60,24 @@ pub fn read(field: &Field<'_>, around: &Around<'_>) -> Option<From> {
 fn no_kind(field: &Field<'_>) -> Option<From> {
     let names: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
     let note = format!("sources are: {}", listed(&names));
-    if let Some(word) = field.keys().find(|key| is_unbuilt("source", key)) {
-        field.wrong_with(format!("the source `{word}` {NOT_YET}"), note);
-    } else if let Some(word) = field.keys().next() {
+    if let Some(word) = field.keys().next() {
         let meant = suggestion(word, names.iter().copied());
         field.wrong_with(format!("there is no kind of source `{}`{meant}", repeated(word)), note);
     } else {
         field.wrong_with("`from` names no source", note);
     }
     None
+}
+
+/// The keys below a prefix of etcd: any store can be read, and this one goes by its own name.
+fn etcd_source(reader: &Reader<'_>, around: &Around<'_>) -> Option<From> {
+    const URL: &str = "the URL of an etcd (etcd://HOST:PORT/PREFIX/)";
+    let field = reader.require("etcd", URL)?;
+    let store = store::used(&field, around.stores, around.base)?;
+    if !matches!(store.place, Place::Etcd(_)) {
+        return field.unexpected(URL);
+    }
+    Some(From::Store { store, prefix: String::new() })
 }
 
 fn files(reader: &Reader<'_>, around: &Around<'_>) -> Option<From> {

@@ -8,7 +8,6 @@ use super::locate::suggestion;
 use super::model::{Address, Config, Place, StoreSpec};
 use super::reader::{Base, Field, Keys, Reader, repeated};
 use super::redact;
-use super::unbuilt::{NOT_YET, is_unbuilt};
 use crate::error::{Error, Kind, Result};
 use crate::etcd::EtcdPlace;
 use crate::postgres::PostgresPlace;
@@ -99,9 +98,6 @@ fn by_url(text: &str, base: &Base) -> Result<StoreSpec, Refused> {
     let refuse = |message: String| Refused { message, note: format!("stores are: {}", forms()) };
     let (scheme, rest) = text.split_once(':').unwrap_or((text, ""));
     let Some(kind) = scheme_of(text) else {
-        if is_unbuilt("store", scheme) {
-            return Err(refuse(format!("the store `{scheme}:` {NOT_YET}")));
-        }
         let scheme = format!("{scheme}:");
         let meant = suggestion(&scheme, SCHEMES.iter().map(|kind| kind.name));
         // It is not repeated: it may have come from the environment, and the excerpt shows what was written.

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::time::Duration;
 
 use crate::cli::home::{FILES, Home};
+use crate::support;
 
 /// Notes that are old enough for their times to be believed, and a rule about drift.
 fn notes(drift: &str) -> Home {
@@ -102,4 +103,16 @@ fn a_document_that_cannot_be_used_is_no_drift() {
     assert_eq!(audit["audits"][0]["drift"], serde_json::json!([]), "{audit}");
     home.write("policies/empty.md", "# No longer\n");
     home.run(&["audit"]).ends(3);
+}
+
+#[tokio::test]
+async fn keys_below_a_prefix_of_etcd_are_a_source() {
+    let etcd = format!("etcd://{}/told/", support::etcd().await.endpoints());
+    let home = Home::new(&format!(
+        "[pipelines.services]\nfrom = {{ etcd = \"{etcd}\" }}\ninto = \"sqlite:services.db\"\n"
+    ));
+    home.run(&["kv", "put", &etcd, "a", "1"]).ends(0);
+    assert_eq!(home.run(&["sync", "--json"]).ends(0).run()["added"], 1);
+    home.run(&["check"]).ends(0);
+    assert_eq!(home.value("sqlite:services.db", "a").as_deref(), Some("1"));
 }
