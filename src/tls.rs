@@ -24,16 +24,33 @@ pub fn choose() {
     let _ = ring::default_provider().install_default();
 }
 
-/// The authorities this machine trusts, read at their first use.
+/// Whose certificates are accepted.
 #[derive(Debug)]
 pub struct Authorities {
     provider: Arc<CryptoProvider>,
-    read: OnceLock<Result<Verifier, rustls::Error>>,
+    whose: Whose,
+}
+
+#[derive(Debug)]
+enum Whose {
+    /// Of the authorities this machine trusts, read at their first use.
+    Machine(OnceLock<Result<Verifier, rustls::Error>>),
+    /// Whoever holds the key of the certificate they show.
+    Anybody,
 }
 
 impl Authorities {
     pub fn of_this_machine() -> Arc<Self> {
-        Arc::new(Authorities { provider: Arc::new(ring::default_provider()), read: OnceLock::new() })
+        Self::of(Whose::Machine(OnceLock::new()))
+    }
+
+    /// Encrypted, and nobody is asked who they are.
+    pub fn anybody() -> Arc<Self> {
+        Self::of(Whose::Anybody)
+    }
+
+    fn of(whose: Whose) -> Arc<Self> {
+        Arc::new(Authorities { provider: Arc::new(ring::default_provider()), whose })
     }
 
     /// For a client that speaks HTTP 2 where the server does.
@@ -48,7 +65,7 @@ impl Authorities {
 
     /// Whether there are any: without them no server can be trusted, and none need be asked.
     pub fn are_there(&self) -> Result<()> {
-        self.verifier().map(|_| ()).map_err(|error| {
+        self.verifier().map(drop).map_err(|error| {
             Error::new(Kind::Config, format!("HTTPS cannot be set up here: {error}")).remedy_is(
                 "Install the certificates of the public authorities (Debian: `ca-certificates`), or name a file of \
                  certificates in SSL_CERT_FILE.",
@@ -56,9 +73,11 @@ impl Authorities {
         })
     }
 
-    fn verifier(&self) -> Result<&Verifier, rustls::Error> {
-        let read = self.read.get_or_init(|| Verifier::new(self.provider.clone()));
-        read.as_ref().map_err(Clone::clone)
+    /// `None` = nobody asks.
+    fn verifier(&self) -> Result<Option<&Verifier>, rustls::Error> {
+        let Whose::Machine(read) = &self.whose else { return Ok(None) };
+        let read = read.get_or_init(|| Verifier::new(self.provider.clone()));
+        read.as_ref().map(Some).map_err(Clone::clone)
     }
 }
 
@@ -71,7 +90,12 @@ impl ServerCertVerifier for Authorities {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        self.verifier()?.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+        match self.verifier()? {
+            Some(machine) => {
+                machine.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+            }
+            None => Ok(ServerCertVerified::assertion()),
+        }
     }
 
     fn verify_tls12_signature(

@@ -1,7 +1,7 @@
 //! Where a source was left off, and under which settings: a cursor says that nothing is new since then *for what was asked
 //! then*. Other settings ask for something else, and everything is read again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use super::Pipeline;
 use super::scopes::Scopes;
@@ -34,9 +34,9 @@ pub async fn forget(line: &Pipeline, touched: impl IntoIterator<Item: AsRef<str>
     if touched.peek().is_none() {
         return Ok(());
     }
-    let known = all(line).await?;
-    let touched = touched.filter(|scope| known.contains_key(scope.as_ref()));
-    line.state.commit_in_parts(touched.map(|scope| Item::delete(key(line, scope.as_ref()))).collect()).await
+    let known: HashSet<String> = line.state.keys(&keys::cursors(&line.name)).await?.into_iter().collect();
+    let touched = touched.map(|scope| key(line, scope.as_ref())).filter(|key| known.contains(key));
+    line.state.commit_in_parts(touched.map(Item::delete).collect()).await
 }
 
 /// What state learns of them at the end of a pass. The settings go last: until they are there, nothing goes on from what

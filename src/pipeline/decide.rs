@@ -361,7 +361,7 @@ impl Decider<'_> {
         if self.ask.only.is_some() {
             return Ok(());
         }
-        let fresh = self.fresh()?;
+        let fresh = super::expire::fresh(self.line, &mut self.plan.steps)?;
         for step in super::expire::steps(self.line).await? {
             if fresh.contains(&step.identity) {
                 continue;
@@ -373,24 +373,6 @@ impl Decider<'_> {
             }
         }
         Ok(())
-    }
-
-    /// What this pass found changed at the source, and still in its time: the baseline does not know that yet.
-    fn fresh(&mut self) -> Result<HashSet<String>> {
-        let mut fresh = HashSet::new();
-        if self.line.shape.expires_below().is_none() {
-            return Ok(fresh);
-        }
-        let now = self.line.clock.now();
-        for step in self.plan.steps.read::<Step>()? {
-            let step = step?;
-            let known = step.entry.as_ref().filter(|_| step.base.is_some());
-            let key = known.and_then(|entry| self.line.shape.key(entry));
-            if key.is_some_and(|key| !self.line.shape.expired(&key, None, now)) {
-                fresh.insert(step.identity);
-            }
-        }
-        Ok(fresh)
     }
 
     /// Over a threshold every change of that kind is held, unless a person approved that very change.
@@ -490,8 +472,7 @@ pub fn count_held(report: &mut Report, held: &HeldItem, unread: bool) {
 pub fn plan_id(pipeline: &str, plan: &mut Plan) -> Result<String> {
     let mut id = PlanId::of(pipeline);
     for held in plan.held.read::<HeldItem>()? {
-        let held = held?;
-        id.add(&held.identity, held.change, held.stamp, None);
+        id.add_held(&held?);
     }
     Ok(if id.is_empty() { plan.whole.finish() } else { id.finish() })
 }

@@ -2,9 +2,12 @@
 //! age, or what is remembered of it, so neither the source's word nor the guard is needed; keys the shape does not claim
 //! are left alone.
 
+use std::collections::HashSet;
+
 use super::Pipeline;
 use super::lines::Lines;
 use super::plan::{Action, Kept, Seen, Step, Why};
+use super::steps::Steps;
 use crate::error::Result;
 use crate::record::{Fingerprint, Version};
 use crate::state::journal::Change;
@@ -44,6 +47,24 @@ pub async fn steps(line: &Pipeline) -> Result<Vec<Step>> {
         }
     }
     Ok(steps)
+}
+
+/// What a pass found changed at the source, and still in its time: the baseline does not know that yet.
+pub fn fresh(line: &Pipeline, planned: &mut Steps) -> Result<HashSet<String>> {
+    let mut fresh = HashSet::new();
+    if line.shape.expires_below().is_none() {
+        return Ok(fresh);
+    }
+    let now = line.clock.now();
+    for step in planned.read::<Step>()? {
+        let step = step?;
+        let known = step.entry.as_ref().filter(|_| step.base.is_some());
+        let key = known.and_then(|entry| line.shape.key(entry));
+        if key.is_some_and(|key| !line.shape.expired(&key, None, now)) {
+            fresh.insert(step.identity);
+        }
+    }
+    Ok(fresh)
 }
 
 /// What is remembered of a key.

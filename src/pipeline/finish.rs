@@ -83,7 +83,7 @@ pub async fn hold(line: &Pipeline, held: Vec<HeldItem>, report: &mut Report) -> 
     }
     let mut id = PlanId::of(&line.name);
     for held in &held {
-        id.add(&held.identity, held.change, held.stamp, None);
+        id.add_held(held);
     }
     report.plan = Some(id.finish());
     let header = Header {

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Result;
 use crate::record::{Entry, Fingerprint, Scope, Version};
 use crate::state::Base;
+use crate::state::held::HeldItem;
 use crate::state::journal::Change;
 
 /// Why a change is planned.
@@ -162,6 +163,10 @@ impl PlanId {
             *sum = sum.wrapping_add(lane);
         }
         self.items += 1;
+    }
+
+    pub fn add_held(&mut self, held: &HeldItem) {
+        self.add(&held.identity, held.change, held.stamp, None);
     }
 
     pub fn is_empty(&self) -> bool {

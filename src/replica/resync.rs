@@ -85,7 +85,8 @@ impl Replica {
         let reset = format!(
             "WITH drained AS (UPDATE {} SET slot_revision = $3 WHERE prefix = $1)
              UPDATE {} SET cluster_id = $2, applied_revision = 0, witness_key = NULL,
-               witness_revision = NULL, live_key = NULL, live_revision = NULL, base_revision = NULL, base_next = NULL WHERE prefix = $1",
+               witness_revision = NULL, live_key = NULL, live_revision = NULL, base_revision = NULL,
+               base_next = NULL WHERE prefix = $1",
             tables.drain, tables.state
         );
         within(STATEMENT_MAX, transaction.execute(&reset, &[&prefix, &cluster, &slot])).await?;

@@ -36,6 +36,19 @@ pub fn trueup() -> Command {
     Command::new(env!("CARGO_BIN_EXE_trueup"))
 }
 
+/// git at work in a folder, as nobody in particular; what it says.
+pub fn git(at: &std::path::Path, args: &[&str]) -> String {
+    let done = Command::new("git")
+        .arg("-C")
+        .arg(at)
+        .args(["-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "commit.gpgsign=false"])
+        .args(args)
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&done.stderr));
+    String::from_utf8(done.stdout).unwrap().trim().to_owned()
+}
+
 /// A single etcd that every test of this process may use; keep to a prefix of your own.
 pub async fn etcd() -> &'static Etcd {
     static SHARED: OnceCell<Etcd> = OnceCell::const_new();

@@ -3,10 +3,9 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::process::Command;
 
 use crate::cli::home::Home;
-use crate::support;
+use crate::support::{self, git};
 
 fn mirror(from: &str) -> Home {
     Home::new(&format!(
@@ -58,10 +57,12 @@ async fn a_table_that_is_gone_is_no_empty_source() {
     stays(&home, "the table was renamed");
 }
 
-fn git(home: &Home, args: &[&str]) {
-    let who = ["-c", "user.name=n", "-c", "user.email=e", "-c", "init.defaultBranch=main"];
-    let ran = Command::new("git").args(who).args(args).current_dir(home.path("repository")).output().unwrap();
-    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+/// A repository of what lies in its folder, committed.
+pub fn commit(home: &Home, message: &str) {
+    let at = home.path("repository");
+    git(&at, &["init", "-q", "--initial-branch=main"]);
+    git(&at, &["add", "-A"]);
+    git(&at, &["commit", "-qm", message]);
 }
 
 /// The commit is the same, and what is asked of it is not.
@@ -74,9 +75,7 @@ fn other_patterns_ask_for_other_files_of_the_same_commit() {
     for name in ["a.md", "b.md", "c.txt"] {
         home.write(&format!("repository/{name}"), name);
     }
-    git(&home, &["init", "-q"]);
-    git(&home, &["add", "."]);
-    git(&home, &["commit", "-qm", "one"]);
+    commit(&home, "one");
     home.run(&["sync"]).ends(0);
     assert_eq!(home.keys("sqlite:notes.db"), ["a.md", "b.md"]);
     home.write("trueup.toml", &config(""));
@@ -126,13 +125,10 @@ fn a_policy_whose_path_cannot_be_told_is_there_all_the_same() {
         ));
         home.write("repository/d/a.md", "# A\n");
         home.write("repository/b.md", "# B\n");
-        git(&home, &["init", "-q"]);
-        git(&home, &["add", "."]);
-        git(&home, &["commit", "-qm", "one"]);
+        commit(&home, "one");
         home.run(&["sync"]).ends(0);
         fs::rename(home.path("repository/d"), home.path("repository").join(&odd)).unwrap();
-        git(&home, &["add", "-A"]);
-        git(&home, &["commit", "-qm", "two"]);
+        commit(&home, "two");
         home.run(&["sync"]).ends(3).says(&["not valid UTF-8"]);
         assert!(home.keys("sqlite:registry.db").contains(&"policy:a".to_owned()), "{from}");
     }

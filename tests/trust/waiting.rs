@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::absence::commit;
 use crate::cli::home::Home;
 
 /// Twenty notes, seven of them gone from the source: more than the guard lets go.
@@ -125,21 +126,13 @@ fn what_is_held_is_not_counted_as_read() {
     let home = Home::new(
         "[pipelines.notes]\nfrom = { git = \"repository\" }\ninto = \"sqlite:notes.db\"\nguard = { max_delete = 0 }\n",
     );
-    let git = |args: &[&str]| {
-        let who = ["-c", "user.name=n", "-c", "user.email=e"];
-        let mut git = std::process::Command::new("git");
-        let ran = git.args(who).args(args).current_dir(home.path("repository")).output().unwrap();
-        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
-    };
     for name in ["a", "b", "c"] {
         home.write(&format!("repository/{name}"), name);
     }
-    git(&["init", "-q"]);
-    git(&["add", "."]);
-    git(&["commit", "-qm", "one"]);
+    commit(&home, "one");
     home.run(&["sync"]).ends(0);
     home.remove("repository/a");
-    git(&["commit", "-qam", "two"]);
+    commit(&home, "two");
     for _ in 0..3 {
         let run = home.run(&["sync", "--json"]).ends(4).run();
         assert_eq!((&run["scanned"], &run["unchanged"], &run["held"]), (&2.into(), &2.into(), &1.into()));

@@ -1,7 +1,6 @@
 //! Repositories, APIs and feeds as sources, each behind a real server or a real repository.
 
 use std::path::Path;
-use std::process::Command;
 
 use serde_json::json;
 use trueup::clock::SystemClock;
@@ -13,7 +12,7 @@ use trueup::store::Access;
 use super::{Holding, holding, list, seen, source_conforms};
 use crate::support::github::Hub;
 use crate::support::http::{Reply, Server};
-use crate::support::temp;
+use crate::support::{git, temp};
 
 /// More documents than are asked for at a time while nothing is known of their size.
 fn documents() -> Holding {
@@ -32,11 +31,7 @@ async fn conforms(folder: &Path, sentence: &str, files: &Holding) {
 }
 
 fn repository(at: &Path, files: &Holding) {
-    let git = |arguments: &[&str]| {
-        let who = ["-c", "user.name=n", "-c", "user.email=e@example.org"];
-        let status = Command::new("git").arg("-C").arg(at).args(who).args(arguments).status().unwrap();
-        assert!(status.success(), "git {arguments:?}");
-    };
+    let git = |arguments: &[&str]| drop(git(at, arguments));
     std::fs::create_dir_all(at).unwrap();
     git(&["init", "--quiet", "--initial-branch=main"]);
     for (path, body) in files {

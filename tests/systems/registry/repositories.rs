@@ -8,19 +8,7 @@ use trueup::state::Status;
 use trueup::store::Access;
 
 use super::desk::{Desk, did};
-use crate::support::git_http;
-
-pub fn git(at: &Path, args: &[&str]) -> String {
-    let done = Command::new("git")
-        .arg("-C")
-        .arg(at)
-        .args(["-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "commit.gpgsign=false"])
-        .args(args)
-        .output()
-        .unwrap();
-    assert!(done.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&done.stderr));
-    String::from_utf8(done.stdout).unwrap().trim().to_owned()
-}
+use crate::support::{git, git_http};
 
 /// A repository in the desk's folder, with a first commit on `main`.
 pub fn repository(desk: &Desk, count: usize) -> std::path::PathBuf {

@@ -9,8 +9,9 @@ use trueup::state::Report;
 use trueup::store::{Access, Item, StoreExt as _};
 
 use super::desk::{Desk, did, policy};
-use super::repositories::{commit, git, repository};
+use super::repositories::{commit, repository};
 use crate::support::counted::{Counted, Counts};
+use crate::support::git;
 
 fn following(count: usize) -> (Desk, PathBuf) {
     let mut desk = Desk::new();
