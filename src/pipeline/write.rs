@@ -39,6 +39,9 @@ pub struct Batch {
 
 /// Batches that are intended and wait for the one before them: the store is never kept waiting, and little is in memory.
 const WAITING_MAX: usize = 1;
+/// Where batches go side by side, those that wait go together, unless the config says how large a batch is to be: every
+/// write that a store is asked for costs it something of its own.
+const TOGETHER_MAX: usize = 4;
 
 /// Batches being written, on a task of its own, one after the other or a few side by side: the store is fed while their
 /// neighbours are rendered and settled. Whoever drops it ends it.
@@ -52,11 +55,13 @@ pub struct Writing {
 impl Writing {
     /// More than one side by side only where no batch may have to do with another.
     pub fn begin(line: &Pipeline, ask: &Ask, side_by_side: usize) -> Self {
+        let together = if side_by_side > 1 && line.batch.is_none() { TOGETHER_MAX } else { 1 };
         let (batches, waiting) = mpsc::channel(WAITING_MAX);
         let (told, ended) = mpsc::unbounded_channel();
         let mut task = JoinSet::new();
         let (stop, progress) = (ask.stop.clone(), ask.progress.clone());
-        task.spawn(write_all((line.clone(), side_by_side.max(1)), (stop, progress), waiting, told));
+        let manner = Manner { line: line.clone(), side_by_side: side_by_side.max(1), together };
+        task.spawn(write_all(manner, (stop, progress), waiting, told));
         Writing { batches: Some(batches), ended, task }
     }
 
@@ -94,44 +99,71 @@ fn broken_off() -> Error {
     Error::new(Kind::Canceled, "writing to the store was broken off")
 }
 
+/// How batches are written: so many writes at a time, of so many batches each.
+struct Manner {
+    line: Pipeline,
+    side_by_side: usize,
+    together: usize,
+}
+
 /// Until somebody wants it to end, or the store cannot be written: then what waits is given back as it is. What is under
 /// way comes to its end.
 async fn write_all(
-    (line, side_by_side): (Pipeline, usize),
+    Manner { line, side_by_side, together }: Manner,
     (stop, progress): (Stop, Arc<dyn Progress>),
     mut waiting: mpsc::Receiver<Batch>,
     told: mpsc::UnboundedSender<(Batch, Option<Written>)>,
 ) {
     let (mut lost, mut more) = (false, true);
-    let mut under_way = FuturesUnordered::new();
-    while more || !under_way.is_empty() {
+    let (mut group, mut under_way) = (Vec::new(), FuturesUnordered::new());
+    while more || !group.is_empty() || !under_way.is_empty() {
+        let free = under_way.len() < side_by_side;
+        // Beside another one goes only what is whole: alone, a store is not kept waiting.
+        if !group.is_empty() && (under_way.is_empty() || free && (group.len() == together || !more)) {
+            under_way.push(written(&line, std::mem::take(&mut group)));
+            continue;
+        }
+        let room = together - usize::from(!free);
         let ended = tokio::select! {
-            batch = waiting.recv(), if more && under_way.len() < side_by_side => match batch {
+            batch = waiting.recv(), if more && group.len() < room => match batch {
                 None => {
                     more = false;
                     continue;
                 }
-                Some(batch) if lost || stop.is_set() => (batch, None),
+                Some(batch) if lost || stop.is_set() => vec![(batch, None)],
                 Some(batch) => {
-                    under_way.push(written(&line, batch));
+                    group.push(batch);
                     continue;
                 }
             },
-            Some((batch, how)) = under_way.next() => {
-                lost |= how.given_up.is_some();
-                progress.advance(batch.writes.len() as u64);
-                (batch, Some(how))
+            Some(written) = under_way.next() => {
+                lost |= written.iter().any(|(_, how)| how.given_up.is_some());
+                progress.advance(written.iter().map(|(batch, _)| batch.writes.len() as u64).sum());
+                let given_back = if lost { std::mem::take(&mut group) } else { Vec::new() };
+                let given_back = given_back.into_iter().map(|batch| (batch, None));
+                written.into_iter().map(|(batch, how)| (batch, Some(how))).chain(given_back).collect()
             }
         };
-        if told.send(ended).is_err() {
+        if ended.into_iter().any(|ended| told.send(ended).is_err()) {
             return;
         }
     }
 }
 
-async fn written(line: &Pipeline, batch: Batch) -> (Batch, Written) {
-    let how = write(line, &batch.writes).await;
-    (batch, how)
+/// Batches that are written as one, each with what became of it.
+async fn written(line: &Pipeline, mut batches: Vec<Batch>) -> Vec<(Batch, Written)> {
+    let lengths: Vec<usize> = batches.iter().map(|batch| batch.writes.len()).collect();
+    let mut writes: Writes = batches.iter_mut().flat_map(|batch| std::mem::take(&mut batch.writes)).collect();
+    let Written { mut outcomes, mut beside, retried, given_up } = write(line, &writes).await;
+    for (batch, length) in batches.iter_mut().zip(&lengths).rev() {
+        batch.writes = writes.split_off(writes.len() - length);
+    }
+    let each = batches.into_iter().zip(lengths).map(|(batch, length)| {
+        let outcomes = outcomes.drain(..length).collect();
+        let beside = beside.drain(..length).collect();
+        (batch, Written { outcomes, beside, retried, given_up: given_up.as_ref().map(copy) })
+    });
+    each.collect()
 }
 
 /// Write a batch. The old key of a record that moves goes only once the new one is there.

@@ -111,15 +111,17 @@ fn memory() -> SharedStore {
     Arc::new(Memory::named("target"))
 }
 
-/// Takes two batches side by side, and where it is told so, none alone.
+/// Takes two writes side by side, and remembers how large they were. Where it is told so, the first two wait for each other.
 struct Wide {
     store: Memory,
-    pairs: Option<Barrier>,
+    pair: Option<Barrier>,
+    sizes: Mutex<Vec<usize>>,
 }
 
 impl Wide {
-    fn store(pairs: bool) -> SharedStore {
-        Arc::new(Wide { store: Memory::named("target"), pairs: pairs.then(|| Barrier::new(2)) })
+    fn new(pair: bool) -> Arc<Wide> {
+        let pair = pair.then(|| Barrier::new(2));
+        Arc::new(Wide { store: Memory::named("target"), pair, sizes: Mutex::default() })
     }
 }
 
@@ -142,8 +144,13 @@ impl Store for Wide {
     }
 
     async fn write(&self, items: Vec<Item>, mode: Mode) -> Result<Vec<Result<Outcome>>> {
-        if let Some(pairs) = &self.pairs {
-            let met = tokio::time::timeout(WAIT_MAX, pairs.wait()).await;
+        let before = {
+            let mut sizes = self.sizes.lock().unwrap();
+            sizes.push(items.len());
+            sizes.len() - 1
+        };
+        if let Some(pair) = self.pair.as_ref().filter(|_| before < 2) {
+            let met = tokio::time::timeout(WAIT_MAX, pair.wait()).await;
             assert!(met.is_ok(), "a batch is written alone");
         }
         self.store.write(items, mode).await
@@ -152,10 +159,28 @@ impl Store for Wide {
 
 #[tokio::test]
 async fn batches_are_written_side_by_side_where_the_store_says_so() {
-    let (rig, _) = rig(60, Halfway::GoOn, Wide::store(true));
+    let wide = Wide::new(true);
+    let (rig, _) = rig(60, Halfway::GoOn, wide.clone());
     let report = rig.ran(60, 0, 0, 0).await;
     assert_eq!((report.status, report.writes), (Status::Ok, 60));
+    assert_eq!(*wide.sizes.lock().unwrap(), [5; 12], "as large as the config says, and no larger");
     rig.at_rest().await;
+}
+
+/// The first goes at once; what comes while it is being written goes together, and each batch has its own outcome.
+#[tokio::test]
+async fn batches_that_wait_go_together_where_nobody_says_how_large_they_are() {
+    let wide = Wide::new(true);
+    let (rig, _) = rig(20_000, Halfway::GoOn, wide.clone());
+    let rig = Rig { batch: None, ..rig };
+    let report = rig.ran(20_000, 0, 0, 0).await;
+    assert_eq!((report.status, report.writes), (Status::Ok, 20_000));
+    let sizes = wide.sizes.lock().unwrap().clone();
+    assert_eq!((sizes[0], sizes[1], sizes.iter().sum::<usize>()), (1_000, 4_000, 20_000), "{sizes:?}");
+    rig.at_rest().await;
+    rig.ran(0, 0, 0, 20_000).await;
+    let undone = rig.line().await.undo(&report.id, &Ask::plain("undo"), false).await.unwrap();
+    assert_eq!(undone.counts.deleted, 20_000);
 }
 
 #[tokio::test]
@@ -197,20 +222,26 @@ async fn a_source_that_breaks_off_leaves_what_was_read_and_no_cursor() {
 #[tokio::test]
 async fn a_store_that_fails_on_the_way_is_left_in_order() {
     let kinds = [Mishap::Reject, Mishap::FailAfterWrite];
-    for (mishap, inner) in kinds.into_iter().flat_map(|kind| [(kind, memory()), (kind, Wide::store(false))]) {
+    let wide = || -> SharedStore { Wide::new(false) };
+    // Of the last, some batches are written together and others wait.
+    let stores = |kind| {
+        [(memory(), 60, Some(5)), (wide(), 60, Some(5)), (wide(), 30_000, None)].map(|store| (kind, store))
+    };
+    for (mishap, (inner, count, batch)) in kinds.into_iter().flat_map(stores) {
         let store = Rig::new();
         let target = Arc::new(Faulty::new(inner, store.clock.clone()));
         for call in 3..10 {
             target.at_verb(Verb::Write, call, mishap);
         }
-        let (rig, _) = rig(60, Halfway::GoOn, target.clone());
+        let (rig, _) = rig(count, Halfway::GoOn, target.clone());
+        let rig = Rig { batch, ..rig };
         let report = rig.run().await;
         assert_eq!((report.cause, report.exit_code()), (Some(Kind::Unavailable), 5), "{report:#?}");
         target.heal();
         let report = rig.run().await;
-        assert_eq!((report.status, report.counts.scanned), (Status::Ok, 60));
+        assert_eq!((report.status, report.counts.scanned), (Status::Ok, count as u64));
         rig.at_rest().await;
-        rig.ran(0, 0, 0, 60).await;
+        rig.ran(0, 0, 0, count as u64).await;
     }
 }
 

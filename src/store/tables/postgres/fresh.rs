@@ -4,11 +4,10 @@
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
-use std::pin::Pin;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::SinkExt;
-use tokio_postgres::{CopyInSink, SimpleQueryMessage, Statement};
+use tokio_postgres::{SimpleQueryMessage, Statement};
 
 use super::super::CAPS;
 use super::super::layout::{Column, Table, Type};
@@ -16,17 +15,19 @@ use super::super::row::{self, Cell, Cells, version};
 use super::pen::{has_nul, now_ms};
 use super::sql::{CACHE_COPY_BINARY, LOCK_BESIDE_NEW, Sql};
 use crate::clock::read_rfc3339_ms;
-use crate::error::{Error, Result};
-use crate::postgres::{BULK_MAX, STATEMENT_MAX, Session, within};
+use crate::error::{Error, Kind, Result};
+use crate::postgres::{BULK_MAX, Session, within};
 use crate::record::Fingerprint;
 use crate::store::{Expect, Item, Op, Outcome, check_limits};
 
 /// How a COPY in binary begins (a signature, no flags, no extension) and ends.
 const HEAD: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 const TAIL: [u8; 2] = (-1i16).to_be_bytes();
-/// Rows of one COPY. PostgreSQL holds a binary one's rows back until it has a thousand, each in a slot of its own, and
-/// the time it takes to let go of them grows with the square of their number.
-const COPY_ROWS: usize = 500;
+/// Rows that are encoded at a time, and go into one COPY. PostgreSQL holds a binary one's rows back until it has a thousand,
+/// each in a slot of its own, and the time it takes to let go of them grows with the square of their number …
+const PIECE_ROWS: usize = 500;
+/// … but it uses them again: of so many rows all go into one.
+const MANY_ROWS: usize = 2_500;
 /// Milliseconds from 1970 to 2000, where PostgreSQL counts from.
 const EPOCH_MS: i64 = 946_684_800_000;
 
@@ -47,27 +48,31 @@ pub(super) async fn write(
     let mut fresh = Fresh { items, now, cache: VecDeque::new(), outcomes };
     let first = async {
         let_others_go().await;
-        parts.first().map(|((_, table), named)| fresh.read(table, &named[..named.len().min(COPY_ROWS)]))
+        parts.first().map(|((_, table), named)| fresh.read(table, &named[..named.len().min(PIECE_ROWS)]))
     };
     let (begun, mut first) = tokio::join!(begun(session, &parts), first);
     let (reserved, into_cache, into_tables) = begun?;
     let mut pieces = Vec::new();
     for ((((_, table), named), ids), into) in parts.into_iter().zip(&reserved).zip(&into_tables) {
-        let each = named.chunks(COPY_ROWS).zip(ids.chunks(COPY_ROWS));
-        pieces.extend(each.map(|(named, ids)| (into, table, named, ids)));
+        let each = named.chunks(PIECE_ROWS).zip(ids.chunks(PIECE_ROWS));
+        let spans = Span::of_pieces(each.len(), named.len());
+        pieces.extend(each.zip(spans).map(|((named, ids), span)| (into, span, table, named, ids)));
     }
+    let mut cache_spans = Span::of_pieces(pieces.len(), items.len());
     let mut pieces = pieces.into_iter();
     // All rows, then all cache entries.
     let next = || match pieces.next() {
-        Some((into, table, named, ids)) => {
-            let rows = first.take().unwrap_or_else(|| fresh.read(table, named))?;
-            Ok(Some((into, fresh.encode(table, named, ids, &rows))))
+        Some((into, span, table, named, ids)) => {
+            let rows = first.take().unwrap_or_else(|| fresh.read(table, named)).map_err(|Odd| not_new())?;
+            Ok(Some((into, span, fresh.encode(table, named, ids, &rows))))
         }
-        None => Ok(fresh.cache.pop_front().map(|lines| (&into_cache, lines))),
+        None => Ok(fresh
+            .cache
+            .pop_front()
+            .zip(cache_spans.next())
+            .map(|(lines, span)| (&into_cache, span, lines))),
     };
-    if !copied(session, next).await? {
-        return Ok(None);
-    }
+    copied(session, next).await?;
     let outcomes = fresh.outcomes.into_iter().collect::<Option<_>>();
     outcomes.map(Some).ok_or_else(|| Error::bug("a row was left out"))
 }
@@ -80,46 +85,72 @@ async fn let_others_go() {
 /// An item turned out to be something else than a new row.
 struct Odd;
 
-/// Carry out one COPY after the other, and commit. While PostgreSQL works on one, the next is encoded, and asked for before
-/// the first is said to be done. `false` = something odd was among them, and nothing stays.
+fn not_new() -> Error {
+    Error::new(Kind::Conflict, "not all of it is new rows")
+}
+
+/// Where in its COPY a piece stands.
+#[derive(Clone, Copy)]
+struct Span {
+    begins: bool,
+    ends: bool,
+}
+
+impl Span {
+    /// Of pieces that have so many rows together.
+    fn of_pieces(pieces: usize, rows: usize) -> impl Iterator<Item = Span> {
+        let together = rows >= MANY_ROWS;
+        (1..=pieces).map(move |at| Span { begins: !together || at == 1, ends: !together || at == pieces })
+    }
+}
+
+/// Carry out one COPY after the other, and commit. While PostgreSQL works on a piece the next is encoded, and the next COPY is
+/// asked for before the one before it is said to be done. What breaks off leaves a session nobody can use.
 async fn copied<'a>(
     session: &Session,
-    mut next: impl FnMut() -> Result<Option<(&'a Statement, Bytes)>, Odd>,
-) -> Result<bool> {
-    let Ok(Some((into, mut lines))) = next() else { return undone(session).await };
+    mut next: impl FnMut() -> Result<Option<(&'a Statement, Span, BytesMut)>>,
+) -> Result<()> {
+    let Some((into, mut span, mut lines)) = next()? else { return Err(Error::bug("nothing to copy")) };
     let mut sink = Box::pin(within(BULK_MAX, session.copy_in(into)).await?);
     loop {
-        within(BULK_MAX, sink.send(lines)).await?;
+        within(BULK_MAX, sink.send(framed(span, lines))).await?;
+        if !span.ends {
+            let_others_go().await;
+            let Some(more) = next()? else { return Err(Error::bug("a COPY without an end")) };
+            (_, span, lines) = more;
+            continue;
+        }
         // First of all that these are all: until then PostgreSQL does not begin with most of its work.
         let done = within(BULK_MAX, sink.as_mut().finish());
         let following = async {
             let_others_go().await;
-            match next() {
-                // A COPY that is asked for after one that failed leaves the session in disorder: it goes with the error.
-                Ok(Some((into, lines))) => {
-                    let opened = within(BULK_MAX, session.copy_in(into)).await;
-                    opened.map(|sink| Next::Copy(Box::pin(sink), lines))
-                }
+            let Some((into, span, lines)) = next()? else {
                 // After a failure a COMMIT is none.
-                Ok(None) => within(BULK_MAX, session.batch_execute("COMMIT")).await.map(|()| Next::Committed),
-                Err(Odd) => Ok(Next::Odd),
-            }
+                return within(BULK_MAX, session.batch_execute("COMMIT")).await.map(|()| None);
+            };
+            // One that is asked for after one that failed leaves the session in disorder: it goes with the error.
+            let opened = within(BULK_MAX, session.copy_in(into)).await;
+            opened.map(|sink| Some((Box::pin(sink), span, lines)))
         };
         let (done, following) = tokio::join!(done, following);
         done?;
         match following? {
-            Next::Copy(opened, rows) => (sink, lines) = (opened, rows),
-            Next::Committed => return Ok(true),
-            Next::Odd => return undone(session).await,
+            Some(copy) => (sink, span, lines) = copy,
+            None => return Ok(()),
         }
     }
 }
 
-/// What comes after a COPY.
-enum Next {
-    Copy(Pin<Box<CopyInSink<Bytes>>>, Bytes),
-    Committed,
-    Odd,
+/// A piece with what a COPY begins and ends with.
+fn framed(span: Span, mut lines: BytesMut) -> Bytes {
+    if span.ends {
+        lines.extend_from_slice(&TAIL);
+    }
+    if !span.begins {
+        // There was room for a head.
+        bytes::Buf::advance(&mut lines, HEAD.len());
+    }
+    lines.freeze()
 }
 
 /// Where a row is in the batch, and its natural key.
@@ -144,11 +175,6 @@ async fn begun(session: &Session, parts: &[Part<'_>]) -> Result<(Vec<Vec<i64>>, 
     };
     let (answers, into_cache, into_tables) = within(BULK_MAX, begun).await?;
     Ok((reserved(&answers)?, into_cache, into_tables))
-}
-
-async fn undone(session: &Session) -> Result<bool> {
-    within(STATEMENT_MAX, session.batch_execute("ROLLBACK")).await?;
-    Ok(false)
 }
 
 /// The rows of each table, if all of the batch is rows that are said to be new.
@@ -177,8 +203,8 @@ fn is_new(item: &Item) -> bool {
 struct Fresh<'a> {
     items: &'a [Item],
     now: i64,
-    /// Cache entries of what went before, as they go into one COPY each.
-    cache: VecDeque<Bytes>,
+    /// Cache entries of what went before, piece by piece.
+    cache: VecDeque<BytesMut>,
     outcomes: Vec<Option<Outcome>>,
 }
 
@@ -191,8 +217,14 @@ impl<'a> Fresh<'a> {
         named.iter().map(|(at, id)| understood(table, id, &items[*at]).ok_or(Odd)).collect()
     }
 
-    /// Rows as one COPY; their cache entries, as another, come later.
-    fn encode(&mut self, table: &Table, named: &[Named<'_>], ids: &[i64], rows: &[Understood<'_>]) -> Bytes {
+    /// Rows as a piece of a COPY; their cache entries, of another, come later.
+    fn encode(
+        &mut self,
+        table: &Table,
+        named: &[Named<'_>],
+        ids: &[i64],
+        rows: &[Understood<'_>],
+    ) -> BytesMut {
         let (mut lines, mut cache) = (begin(named.len() * 320), begin(named.len() * 160));
         for (((at, id), row_id), (cells, print)) in named.iter().zip(ids).zip(rows) {
             put_row(&mut lines, table, cells, *row_id, self.now);
@@ -202,8 +234,8 @@ impl<'a> Fresh<'a> {
             });
             self.outcomes[*at] = Some(Outcome::Applied(Some(version)));
         }
-        self.cache.push_back(ended(cache));
-        ended(lines)
+        self.cache.push_back(cache);
+        lines
     }
 }
 
@@ -249,11 +281,6 @@ fn begin(bytes: usize) -> BytesMut {
     let mut lines = BytesMut::with_capacity(HEAD.len() + bytes);
     lines.extend_from_slice(HEAD);
     lines
-}
-
-fn ended(mut lines: BytesMut) -> Bytes {
-    lines.extend_from_slice(&TAIL);
-    lines.freeze()
 }
 
 fn put_row(out: &mut BytesMut, table: &Table, row: &Cells<'_>, row_id: i64, now: i64) {
