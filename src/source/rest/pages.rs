@@ -11,8 +11,12 @@ pub struct Turned<'a> {
     pub url: &'a Url,
     /// Pages read so far, this one included.
     pub pages: u64,
-    /// Items on this page.
+    /// Items on this page …
     pub items: usize,
+    /// … and on those before it.
+    pub items_before: u64,
+    /// Items on the longest page of this resource, as far as any was read.
+    pub longest: usize,
     pub answer: &'a Value,
     pub link: Option<&'a str>,
 }
@@ -29,19 +33,33 @@ pub fn first(pagination: &Pagination, url: Url) -> Url {
     }
 }
 
-/// The page after this one; `None` = this was the last.
-pub fn next(pagination: &Pagination, turned: &Turned<'_>) -> Result<Option<Url>> {
-    let full = |size: Option<&Size>| match size {
-        Some(size) => turned.items as u64 >= size.per,
-        None => turned.items > 0,
-    };
-    Ok(match pagination {
+/// What comes after a page.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Next {
+    /// It was the last.
+    End,
+    Page(Url),
+    /// It has fewer items than were asked for. That may be all there is, or all this API ever puts on a page.
+    Doubtful(Url),
+}
+
+impl From<Option<Url>> for Next {
+    fn from(next: Option<Url>) -> Self {
+        next.map_or(Next::End, Next::Page)
+    }
+}
+
+/// The page after this one.
+pub fn next(pagination: &Pagination, turned: &Turned<'_>) -> Result<Next> {
+    let next: Option<Url> = match pagination {
         Pagination::None => None,
         Pagination::Page { param, first, size } => {
-            full(size.as_ref()).then(|| with_param(turned.url, param, &(first + turned.pages).to_string()))
+            let number = first + turned.pages;
+            return Ok(turned.counted(size.as_ref(), with_param(turned.url, param, &number.to_string())));
         }
         Pagination::Offset { param, size } => {
-            full(Some(size)).then(|| with_param(turned.url, param, &(turned.pages * size.per).to_string()))
+            let from = turned.items_before + turned.items as u64;
+            return Ok(turned.counted(Some(size), with_param(turned.url, param, &from.to_string())));
         }
         Pagination::Cursor { field, param } => match field.find(turned.answer) {
             None | Some(Value::Null | Value::Bool(false)) => None,
@@ -59,7 +77,22 @@ pub fn next(pagination: &Pagination, turned: &Turned<'_>) -> Result<Option<Url>>
             None => None,
             Some(target) => Some(linked(turned.url, target)?),
         },
-    })
+    };
+    Ok(next.into())
+}
+
+impl Turned<'_> {
+    /// What follows where items are counted. A page that is shorter than another of its kind is the last: it was not cut
+    /// off where the API cuts them off.
+    fn counted(&self, size: Option<&Size>, next: Url) -> Next {
+        match size {
+            _ if self.items == 0 => Next::End,
+            None => Next::Page(next),
+            Some(size) if self.items as u64 >= size.per => Next::Page(next),
+            Some(_) if self.items < self.longest => Next::End,
+            Some(_) => Next::Doubtful(next),
+        }
+    }
 }
 
 /// A link may lead to another page, never to another server: our credentials are for this one.
@@ -159,14 +192,21 @@ mod tests {
         link: Option<&str>,
     ) -> Result<Option<String>> {
         let url = first(pagination, Url::parse("http://h/list?a=b").unwrap());
-        let turned = Turned { url: &url, pages: 1, items, answer, link };
-        Ok(next(pagination, &turned)?.map(Url::into))
+        let turned = Turned { url: &url, pages: 1, items, items_before: 0, longest: 2, answer, link };
+        Ok(match next(pagination, &turned)? {
+            Next::End => None,
+            Next::Page(url) => Some(url.into()),
+            Next::Doubtful(url) => Some(format!("perhaps {url}")),
+        })
     }
 
     #[test]
     fn every_style_knows_its_next_page_and_its_last() {
         let none = json!({});
         let page = Pagination::Page { param: "page".into(), first: 1, size: Some(size()) };
+        let capped =
+            Pagination::Page { param: "page".into(), first: 1, size: Some(Size { per: 9, ..size() }) };
+        let endless = Pagination::Page { param: "page".into(), first: 1, size: None };
         let offset = Pagination::Offset { param: "from".into(), size: size() };
         let cursor = Pagination::Cursor { field: JsonPath::parse("meta.next"), param: "cursor".into() };
         let more = json!({"meta": {"next": "x y"}});
@@ -176,7 +216,13 @@ mod tests {
             (&Pagination::None, 9, &none, None, None),
             (&page, 2, &none, None, Some("http://h/list?a=b&per=2&page=2")),
             (&page, 1, &none, None, None),
+            (&capped, 2, &none, None, Some("perhaps http://h/list?a=b&per=9&page=2")),
+            (&capped, 1, &none, None, None),
+            (&capped, 0, &none, None, None),
+            (&endless, 1, &none, None, Some("http://h/list?a=b&page=2")),
+            (&endless, 0, &none, None, None),
             (&offset, 2, &none, None, Some("http://h/list?a=b&per=2&from=2")),
+            (&offset, 3, &none, None, Some("http://h/list?a=b&per=2&from=3")),
             (&offset, 0, &none, None, None),
             (&cursor, 0, &more, None, Some("http://h/list?a=b&cursor=x+y")),
             (&cursor, 9, &last, None, None),

@@ -18,7 +18,7 @@ use url::Url;
 
 use super::item::{self, Item};
 use super::mend;
-use super::pages::{self, Turned};
+use super::pages::{self, Next, Turned};
 use super::row::{Lent, Row};
 use super::rows::{Blocks, Summary};
 use super::{Api, BODY_BYTES_MAX, PAGES_MAX};
@@ -79,6 +79,8 @@ struct Turn<'a> {
     url: &'a Url,
     /// Pages read so far, this one included.
     pages: u64,
+    /// Items on the pages before it.
+    items_before: u64,
     /// The scope has no other list.
     alone: bool,
 }
@@ -105,7 +107,8 @@ enum Read {
         rows: Option<String>,
         /// `None` = there is more to know of this resource than whether it changed.
         mark: Option<String>,
-        next: Option<Url>,
+        items: usize,
+        next: Next,
     },
     Verbatim(Verbatim),
     /// A good answer that leads nowhere; asking again will not help.
@@ -153,36 +156,74 @@ async fn pages_of(
     };
     let alone = starts.len() == 1;
     for start in starts {
-        let mut url = pages::first(&spec.pagination, start);
-        let (mut asked, mut before) = (HashSet::new(), None);
-        loop {
-            turn_to(&url, &mut asked)?;
-            let turn = Turn { url: &url, pages: asked.len() as u64, alone };
-            let (says, next) = match ask(api, which, &turn, stop).await? {
-                Read::Page { says, rows, mark: found, next } => {
-                    if rows.is_some() && rows == before {
-                        return Err(repeated());
-                    }
-                    (mark, before) = (found, rows);
-                    (says, next)
-                }
-                Read::Verbatim(same) => {
-                    // Nobody listening any more is no reason to complain.
-                    let _ = out.send(Message::Verbatim(same)).await;
-                    return Ok(None);
-                }
-                Read::Astray(error) => return Err(error),
-            };
-            if out.send(says).await.is_err() {
-                return Ok(None);
-            }
-            match next {
-                Some(next) => url = next,
-                None => break,
-            }
+        let url = pages::first(&spec.pagination, start);
+        match list_of(api, which, (url, alone), stop, out).await? {
+            Listed::Whole(found) => mark = found,
+            Listed::Over => return Ok(None),
         }
     }
     Ok(mark)
+}
+
+/// How a list ended.
+enum Listed {
+    /// With the mark of its last page.
+    Whole(Option<String>),
+    /// There is nothing more to say, or nobody listens any more.
+    Over,
+}
+
+/// One list of a scope, to its end.
+async fn list_of(
+    api: &Api,
+    which: &Which,
+    (mut url, alone): (Url, bool),
+    stop: &AtomicBool,
+    out: &mpsc::Sender<Message>,
+) -> Result<Listed> {
+    let (mut asked, mut before, mut items_before) = (HashSet::new(), None, 0);
+    // Whether there is such a page is what is asked.
+    let mut doubtful = false;
+    loop {
+        turn_to(&url, &mut asked)?;
+        let turn = Turn { url: &url, pages: asked.len() as u64, items_before, alone };
+        let (says, mark, next) = match ask(api, which, &turn, stop).await {
+            Ok(Read::Page { rows, .. }) if rows.is_some() && rows == before => {
+                if !doubtful {
+                    return Err(repeated());
+                }
+                let table = &api.spec.resources[which.resource].table.name;
+                api.note(format!("{table}: the API gives the same rows, whichever page it is asked for"));
+                return Ok(Listed::Whole(None));
+            }
+            Ok(Read::Page { says, rows, mark, items, next }) => {
+                before = rows;
+                items_before += items as u64;
+                (says, mark, next)
+            }
+            Ok(Read::Verbatim(same)) => {
+                // Nobody listening any more is no reason to complain.
+                let _ = out.send(Message::Verbatim(same)).await;
+                return Ok(Listed::Over);
+            }
+            Ok(Read::Astray(error)) => return Err(error),
+            Err(error) if doubtful && is_no_such_page(&error) => return Ok(Listed::Whole(None)),
+            Err(error) => return Err(error),
+        };
+        if out.send(says).await.is_err() {
+            return Ok(Listed::Over);
+        }
+        doubtful = matches!(next, Next::Doubtful(_));
+        match next {
+            Next::Page(next) | Next::Doubtful(next) => url = next,
+            Next::End => return Ok(Listed::Whole(mark)),
+        }
+    }
+}
+
+/// What APIs say of a page behind the last one.
+fn is_no_such_page(error: &Error) -> bool {
+    matches!(error.http_status(), Some(400 | 404 | 410 | 416 | 422))
 }
 
 fn repeated() -> Error {
@@ -274,12 +315,21 @@ fn judge(api: &Api, which: &Which, turn: &Turn<'_>, answer: &Answer) -> Result<R
         page => page?,
     };
     let (items, rest) = (page.items.len(), &page.rest);
-    let turned = Turned { url: turn.url, pages: turn.pages, items, answer: rest, link: link.as_deref() };
+    let longest = api.longest[which.resource].fetch_max(items, Ordering::Relaxed).max(items);
+    let turned = Turned {
+        url: turn.url,
+        pages: turn.pages,
+        items,
+        items_before: turn.items_before,
+        longest,
+        answer: rest,
+        link: link.as_deref(),
+    };
     let next = match pages::next(&api.spec.resources[which.resource].pagination, &turned) {
         Ok(next) => next,
         Err(error) => return Ok(Read::Astray(error)),
     };
-    let whole = turn.is_only() && next.is_none();
+    let whole = turn.is_only() && next == Next::End;
     let (picked, quiet) = pick_all(api, which, &page);
     let counts = matches!(
         api.spec.resources[which.resource].pagination,
@@ -291,7 +341,7 @@ fn judge(api: &Api, which: &Which, turn: &Turn<'_>, answer: &Answer) -> Result<R
     } else {
         Message::Page(picked)
     };
-    Ok(Read::Page { says, rows, mark: mark.filter(|_| whole && quiet), next })
+    Ok(Read::Page { says, rows, mark: mark.filter(|_| whole && quiet), items, next })
 }
 
 /// The answer as one hash, with everything else its rows depend on.
