@@ -65,6 +65,9 @@ fn meaning(db: &DbError) -> Error {
             error.remedy_is(CERTIFICATE)
         }
         code if code.code().starts_with("28") => error.remedy_is("Check the PostgreSQL user and password."),
+        code if code.code().starts_with("23") => {
+            error.remedy_is("A rule of the table keeps it out. Change the rule, or what the source says.")
+        }
         code if is_schema_missing(code) => {
             error.remedy_is("Run `trueup replica init NAME` to install or upgrade the schema.")
         }

@@ -36,6 +36,9 @@ pub(in crate::store) fn explain(error: rusqlite::Error) -> Error {
         Some(ErrorCode::OutOfMemory | ErrorCode::NoLargeFileSupport) => {
             (Kind::Full, "Memory or the largest file size is used up. Free some, then run again.")
         }
+        Some(ErrorCode::ConstraintViolation) => {
+            (Kind::Invalid, "A rule of the table keeps it out. Change the rule, or what the source says.")
+        }
         Some(ErrorCode::TooBig) => (Kind::Invalid, "The value is larger than SQLite takes. Exclude it."),
         _ => (Kind::Bug, Kind::Bug.remedy()),
     };
@@ -58,6 +61,7 @@ mod tests {
             (ffi::SQLITE_CORRUPT, Kind::Corrupt, "backup"),
             (ffi::SQLITE_NOTADB, Kind::Corrupt, "left as it is"),
             (ffi::SQLITE_BUSY, Kind::Unavailable, "Wait"),
+            (ffi::SQLITE_CONSTRAINT, Kind::Invalid, "A rule of the table"),
             (ffi::SQLITE_MISUSE, Kind::Bug, "report"),
         ];
         for (code, kind, remedy) in cases {

@@ -16,6 +16,7 @@ on_both!(
     a_batch_that_breaks_off_leaves_nothing,
     one_among_a_thousand_stands_in_nobody_elses_way,
     one_that_is_no_row_fails_alone_wherever_it_stands,
+    one_that_a_rule_of_somebody_else_keeps_out_fails_alone,
     writers_of_the_same_rows_agree,
 );
 
@@ -212,4 +213,31 @@ async fn one_that_is_no_row_fails_alone_wherever_it_stands(stage: Stage) {
         }
         assert_eq!(stage.rows("every"), (round + 1) * 999);
     }
+}
+
+/// An index of theirs: no two rows of `a` may say the same.
+async fn one_that_a_rule_of_somebody_else_keeps_out_fails_alone(stage: Stage) {
+    let store = super::store::open(&stage).await;
+    stage.query("create unique index theirs on a(n)");
+    store.write_one(row("a/0", 0)).await.unwrap();
+    let write = async |items: Vec<Item>| -> Vec<bool> {
+        let outcomes = store.write(items, Mode::Each).await.unwrap();
+        let landed = |outcome: trueup::error::Result<Outcome>| match outcome {
+            Ok(outcome) => outcome.landed(),
+            Err(error) => {
+                assert!(error.remedy().contains("A rule of the table"), "{error}: {}", error.remedy());
+                false
+            }
+        };
+        outcomes.into_iter().map(landed).collect()
+    };
+    // A new row, and a changed one.
+    let new = |n: i32| row(&format!("a/{n}"), n % 3).expecting(Expect::Absent);
+    assert_eq!(write((1..4).map(new).collect()).await, [true, true, false]);
+    assert_eq!(write(vec![row("a/1", 7), row("a/2", 0), row("b/2", 0)]).await, [true, false, true]);
+    assert_eq!(stage.query("select id, n from a order by id"), "0|0\n1|7\n2|2");
+    assert_eq!(stage.rows("sync_cache"), 4);
+    let all = store.write(vec![row("a/5", 5), row("a/6", 0)], Mode::All).await;
+    assert!(all.is_err() || all.unwrap().iter().all(|one| !one.as_ref().is_ok_and(Outcome::landed)));
+    assert_eq!((stage.rows("a"), stage.rows("sync_cache")), (3, 4));
 }

@@ -1,13 +1,14 @@
 //! Writing a batch in one transaction: the row and its cache entry arrive together or not at all.
 
-use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, OptionalExtension as _, Transaction, TransactionBehavior};
 
 use super::super::Batch;
 use super::super::layout::Table;
 use super::super::row::{Cell, Cells, Held, Parsed, Place, version};
 use super::sql::{CACHE_DELETE, CACHE_PUT, Sql, bind};
 use crate::error::Result;
-use crate::record::Fingerprint;
+use crate::record::{Fingerprint, Version};
+use crate::store::sqlite::fault::explain;
 use crate::store::{Item, Mode, Op, Outcome, judge, untouched};
 
 /// Milliseconds since 1970 of an instant as we write it; 0 for one that somebody else wrote.
@@ -61,7 +62,8 @@ pub(super) fn write(
     let pen = Pen { transaction: &transaction, sql, tables, now: &batch.now };
     let mut outcomes: Vec<Result<Outcome>> = Vec::with_capacity(batch.items.len());
     for (item, parsed) in &batch.items {
-        outcomes.push(Ok(pen.item(item, parsed)?));
+        let outcome = pen.item(item, parsed)?;
+        outcomes.push(outcome.map_err(|error| error.while_(item.key.clone())));
     }
     let landed = |outcome: &Result<Outcome>| outcome.as_ref().is_ok_and(Outcome::landed);
     if batch.mode == Mode::All && !outcomes.iter().all(landed) {
@@ -81,7 +83,8 @@ struct Pen<'a> {
 }
 
 impl Pen<'_> {
-    fn item(&self, item: &Item, parsed: &Parsed) -> rusqlite::Result<Outcome> {
+    /// The outer error ends the transaction, the inner one is this item's alone.
+    fn item(&self, item: &Item, parsed: &Parsed) -> rusqlite::Result<Result<Outcome>> {
         let place = &parsed.place;
         let held = held(self.transaction, self.sql, self.tables, place)?;
         let same = match (&item.op, &held) {
@@ -89,30 +92,44 @@ impl Pen<'_> {
             _ => false,
         };
         if let Some(outcome) = judge(item, held.as_ref().map(|held| &held.version), same) {
-            return Ok(outcome);
+            return Ok(Ok(outcome));
         }
         match (&parsed.put, held) {
             (Some((cells, print)), held) => {
-                self.put(place, cells, print, held).map(|version| Outcome::Applied(Some(version)))
+                let row_id = match self.admitted(self.put_row(place, cells, held))? {
+                    Ok(row_id) => row_id,
+                    Err(error) => return Ok(Err(error)),
+                };
+                self.enter(place, row_id, print).map(|version| Ok(Outcome::Applied(Some(version))))
             }
             (None, Some(held)) => {
-                let delete = &self.sql[place.table].delete;
-                self.transaction.prepare_cached(delete)?.execute((held.row_id, &place.external_id))?;
+                let mut delete = self.transaction.prepare_cached(&self.sql[place.table].delete)?;
+                if let Err(error) = self.admitted(delete.execute((held.row_id, &place.external_id)))? {
+                    return Ok(Err(error));
+                }
                 let name = &self.tables[place.table].name;
                 self.transaction.prepare_cached(CACHE_DELETE)?.execute((name, &place.external_id))?;
-                Ok(Outcome::Applied(None))
+                Ok(Ok(Outcome::Applied(None)))
             }
-            (None, None) => Ok(Outcome::AlreadySo(None)),
+            (None, None) => Ok(Ok(Outcome::AlreadySo(None))),
         }
     }
 
-    fn put(
-        &self,
-        place: &Place,
-        cells: &Cells<'_>,
-        print: &Fingerprint,
-        held: Option<Held>,
-    ) -> rusqlite::Result<crate::record::Version> {
+    /// A row that a rule of somebody else keeps out is its own error: SQLite has undone that statement and no other.
+    fn admitted<T>(&self, done: rusqlite::Result<T>) -> rusqlite::Result<Result<T>> {
+        match done {
+            Err(error)
+                if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation)
+                    && !self.transaction.is_autocommit() =>
+            {
+                Ok(Err(explain(error)))
+            }
+            done => done.map(Ok),
+        }
+    }
+
+    /// Write the row alone, and say where it is.
+    fn put_row(&self, place: &Place, cells: &Cells<'_>, held: Option<Held>) -> rusqlite::Result<i64> {
         let table = &self.tables[place.table];
         let old = match held {
             Some(held) => Some((held.row_id, held.cells)),
@@ -121,14 +138,19 @@ impl Pen<'_> {
                 natural(self.transaction, &self.sql[place.table], table, &key)?
             }
         };
-        let row_id = match old {
-            Some((row_id, old)) if old == *cells => row_id,
+        match old {
+            Some((row_id, old)) if old == *cells => Ok(row_id),
             Some((row_id, old)) => {
                 self.update(place.table, row_id, cells, old.cells != cells.cells)?;
-                row_id
+                Ok(row_id)
             }
-            None => self.insert(place.table, cells)?,
-        };
+            None => self.insert(place.table, cells),
+        }
+    }
+
+    /// The cache entry of a row.
+    fn enter(&self, place: &Place, row_id: i64, print: &Fingerprint) -> rusqlite::Result<Version> {
+        let table = &self.tables[place.table];
         let checksum = print.to_string();
         self.transaction.prepare_cached(CACHE_PUT)?.execute((
             &table.name,
