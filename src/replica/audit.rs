@@ -1,5 +1,7 @@
 //! Never trust the stream alone: both sides are read in key order and compared, key by key, at one revision.
 
+use std::collections::HashSet;
+
 use bytes::Bytes;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
@@ -71,22 +73,61 @@ impl Replica {
             return Err(Error::new(Kind::NotFound, "nothing has been mirrored yet")
                 .remedy_is(format!("Run `trueup replica run {}` first.", self.spec.name)));
         }
-        let (mut report, drift) = match self.compare(&session, state.applied_revision).await {
-            // The checkpoint is older than etcd's history: compare with now, and leave out what is on its way.
-            Err(error) if error.kind() == Kind::CursorLost => self.compare_now(&session, &state).await?,
-            outcome => outcome?,
-        };
-        if heal {
+        // Compared with an etcd of another history, all of the mirror would be drift, and be buried.
+        let (_, newest) = self.check_lineage(&session, &state).await?;
+        let (mut report, drift) = self.compared(&session, &state, newest).await?;
+        if heal && !drift.is_empty() {
             for it in &drift {
                 self.heal(&session, it, report.revision).await?;
             }
-            report.healed = drift.len();
+            let (_, left) = self.compared(&session, &state, newest).await?;
+            let left: HashSet<&str> = left.iter().map(|it| it.key.as_str()).collect();
+            report.healed = drift.iter().filter(|it| !left.contains(it.key.as_str())).count();
         }
         report.drift = drift;
         Ok(report)
     }
 
-    async fn compare(&self, session: &Session, revision: i64) -> Result<(AuditReport, Vec<Drift>)> {
+    /// The mirror at its checkpoint, and what it has of revisions etcd has not come to.
+    async fn compared(
+        &self,
+        session: &Session,
+        state: &State,
+        newest: i64,
+    ) -> Result<(AuditReport, Vec<Drift>)> {
+        let (report, mut drift) = match self.compare(session, state.applied_revision).await {
+            // The checkpoint is older than etcd's history: compare with now, and leave out what is on its way.
+            Err(error) if error.kind() == Kind::CursorLost => self.compare_now(session, state).await?,
+            outcome => outcome?,
+        };
+        drift.extend(self.ahead_of_etcd(session, newest).await?);
+        Ok((report, drift))
+    }
+
+    /// Keys of the mirror with a row of a revision that is yet to come.
+    pub(super) async fn ahead_of_etcd(&self, session: &Session, newest: i64) -> Result<Vec<Drift>> {
+        let select = format!(
+            "SELECT key, max(revision) FROM {} WHERE key >= $1 AND ($2::text IS NULL OR key < $2) AND revision > $3
+             GROUP BY key ORDER BY key LIMIT $4",
+            self.tables.etcd
+        );
+        let (prefix, end, limit) =
+            (self.prefix(), prefix_end(self.prefix()), i64::try_from(DRIFT_MAX).unwrap_or(i64::MAX));
+        // etcd may have gone on since it was asked.
+        let rows = within(BULK_MAX, session.query(&select, &[&prefix, &end, &newest, &limit])).await?;
+        let now = match rows.is_empty() {
+            true => newest,
+            false => revision_of(self.etcd.range(key_at(self.spec.marker.clone(), 0)).await?.header),
+        };
+        let ahead = rows.iter().map(|row| Drift { key: row.get(0), etcd: None, postgres: Some(row.get(1)) });
+        Ok(ahead.filter(|it| it.postgres.is_some_and(|at| at > now)).collect())
+    }
+
+    pub(super) async fn compare(
+        &self,
+        session: &Session,
+        revision: i64,
+    ) -> Result<(AuditReport, Vec<Drift>)> {
         let (mut ours, mut theirs) = (Side::default(), Side::default());
         let mut drift = Vec::new();
         let start = Bytes::from(self.prefix().to_owned());

@@ -336,8 +336,10 @@ impl<'a> Drainer<'a> {
                 undecided.push(planned);
                 continue;
             };
+            // What was said to happen on one revision only does not happen on another.
             if let Some(winning) = outcome.winning()
                 && insists
+                && !planned.row.exact
                 && self.may_insist(planned.row.id)
             {
                 again.push((planned.row, winning));

@@ -1,6 +1,9 @@
 //! Is this still the cluster we mirrored? Asked at every connect: a restored backup keeps its ids, and may even be
 //! ahead of us, so what we saw last is compared too: the newest change, the newest that was no delete, and our own
-//! marker. And: may we do here what we must do?
+//! marker. An etcd that came up empty is told by that marker, too: it is laid before anything else is written, and where
+//! it is gone something else must show that this is the etcd we know. And: may we do here what we must do?
+
+use std::cmp::Ordering;
 
 use bytes::Bytes;
 
@@ -28,62 +31,74 @@ impl Replica {
             let why = format!("its revision is {revision}, we have seen {}", state.applied_revision);
             return Err(self.other_history(&why));
         }
-        self.check_marker(state, answer.kvs.first())?;
+        let mut shown = self.check_marker(state, answer.kvs.first())?;
         for (witness, at) in [&state.witness, &state.live].into_iter().flatten() {
-            self.check_witness(session, state, witness, *at).await?;
+            shown |= self.check_witness(session, state, witness, *at).await?;
+        }
+        if !shown && state.slot_revision > 0 {
+            let why = "our marker is gone, and so is all we could tell it by";
+            return Err(self.other_history(why));
         }
         Ok((cluster, revision))
     }
 
-    /// The marker we wrote last cannot be older than we know it to be. One that is gone, or is another's, says nothing.
-    fn check_marker(&self, state: &State, marker: Option<&KeyValue>) -> Result<()> {
-        let Some(marker) = marker else { return Ok(()) };
+    /// The marker we wrote last cannot be older than we know it to be. One that is gone, or is another's, shows nothing.
+    fn check_marker(&self, state: &State, marker: Option<&KeyValue>) -> Result<bool> {
+        let Some(marker) = marker else { return Ok(false) };
         let ours = Slot::of_bytes(&marker.value).is_some_and(|slot| slot.replica == state.replica);
         if !ours || marker.mod_revision >= state.slot_revision {
-            return Ok(());
+            return Ok(ours);
         }
         let (then, now) = (state.slot_revision, marker.mod_revision);
         Err(self.other_history(&format!("our marker is of revision {now}, we wrote it at {then}")))
     }
 
-    /// A key we hold at a revision must have been written at that revision, with that content.
-    async fn check_witness(&self, session: &Session, state: &State, witness: &str, at: i64) -> Result<()> {
-        let Some(ours) = self.held(session, witness, at).await? else { return Ok(()) };
+    /// A key we hold at a revision must have been written at that revision, with that content. `true` = it was; what is
+    /// compacted away may leave that open.
+    async fn check_witness(&self, session: &Session, state: &State, witness: &str, at: i64) -> Result<bool> {
+        let Some(ours) = self.held(session, witness, at).await? else { return Ok(false) };
         let agrees = match self.seen_at(witness, at).await? {
             Some(there) => {
                 // What was never there cannot have been deleted.
                 let was_there = match ours {
-                    Some(_) => true,
-                    None => self.seen_at(witness, at - 1).await?.is_none_or(|before| before.is_some()),
+                    Some(_) => Some(true),
+                    None => self.seen_at(witness, at - 1).await?.map(|before| before.is_some()),
                 };
-                was_there && is_same(there.as_ref(), ours.as_ref(), at)
+                if is_same(there.as_ref(), ours.as_ref(), at) { was_there } else { Some(false) }
             }
             // That moment is compacted away. Until the last one we have seen, nothing may have become of it.
             None => self.agrees_since(session, state, witness, (at, ours.as_ref())).await?,
         };
-        if agrees {
-            return Ok(());
+        if agrees == Some(false) {
+            return Err(self.other_history(&format!("{witness} was not what we saw at revision {at}")));
         }
-        Err(self.other_history(&format!("{witness} was not what we saw at revision {at}")))
+        Ok(agrees.is_some())
     }
 
+    /// `None` = nobody can tell.
     async fn agrees_since(
         &self,
         session: &Session,
         state: &State,
         witness: &str,
         (at, ours): (i64, Option<&Bytes>),
-    ) -> Result<bool> {
+    ) -> Result<Option<bool>> {
         let newest = format!("SELECT max(revision) FROM {} WHERE key = $1", self.tables.etcd);
         let newest = within(STATEMENT_MAX, session.query_one(&newest, &[&witness])).await?;
         if newest.get::<_, Option<i64>>(0) == Some(at)
             && let Some(there) = self.seen_at(witness, state.applied_revision).await?
         {
-            return Ok(is_same(there.as_ref(), ours, at));
+            let same = is_same(there.as_ref(), ours, at);
+            // That there is nothing shows nothing.
+            return Ok((there.is_some() || !same).then_some(same));
         }
         // What is there now must at least not be older than what we saw.
         let now = self.etcd.range(key(witness.to_owned())).await?.kvs.into_iter().next();
-        Ok(now.is_none_or(|now| now.mod_revision >= at))
+        Ok(now.and_then(|now| match now.mod_revision.cmp(&at) {
+            Ordering::Less => Some(false),
+            Ordering::Equal => Some(ours.is_some_and(|ours| now.value == *ours)),
+            Ordering::Greater => None,
+        }))
     }
 
     /// Our row of a key at a revision: `Some(None)` = a delete; `None` = we hold none.

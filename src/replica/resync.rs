@@ -35,12 +35,18 @@ impl Replica {
             Err(error) if error.kind() == Kind::Corrupt => true,
             Err(error) => return Err(error),
         };
-        let (archived_rows, abandoned_writes) =
+        let (mut archived_rows, mut abandoned_writes) =
             if replaced { self.set_aside(&mut session, &state).await? } else { (0, 0) };
         let mut applier = Applier::new(self, state.epoch).await?;
         state = self.read_state(&session).await?;
         state.base = None;
-        let revision = self.take_base(&mut applier, &state).await?;
+        let mut revision = self.take_base(&mut applier, &state).await?;
+        if !replaced && self.differs(&session, revision).await? {
+            // What was there hides what a snapshot adds: somebody wrote to the mirror.
+            (archived_rows, abandoned_writes) = self.set_aside(&mut session, &state).await?;
+            state = self.read_state(&session).await?;
+            revision = self.take_base(&mut applier, &state).await?;
+        }
         let detail = format!("resync at revision {revision}, {archived_rows} rows archived");
         self.record(&session, "resync", &detail).await?;
         Ok(ResyncReport {
@@ -50,6 +56,11 @@ impl Replica {
             abandoned_writes,
             revision,
         })
+    }
+
+    async fn differs(&self, session: &Session, revision: i64) -> Result<bool> {
+        let (_, drift) = self.compare(session, revision).await?;
+        Ok(!drift.is_empty() || !self.ahead_of_etcd(session, revision).await?.is_empty())
     }
 
     async fn set_aside(&self, session: &mut Session, state: &State) -> Result<(u64, u64)> {

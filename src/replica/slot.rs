@@ -12,8 +12,8 @@ use super::outcome::{self, Form, Outcome};
 use super::packing::{Pending, Planned};
 use super::{ConflictRule, Replica};
 use crate::error::{Error, Kind, Result};
-use crate::etcd::request::{key, key_at};
-use crate::etcd::{RangeRequest, TxnRequest, fault};
+use crate::etcd::request::{key, key_at, put, unmoved};
+use crate::etcd::{RangeRequest, TxnRequest, fault, revision_of};
 use crate::postgres::{STATEMENT_MAX, within};
 
 /// Keys looked at per transaction of reads, twice each.
@@ -92,9 +92,15 @@ impl Drainer<'_> {
         self.flush().await?;
         let found = self.replica.etcd.range(key(self.replica.spec.marker.clone())).await;
         let found = found.map_err(Trouble::of_etcd)?;
-        let Some(pair) = found.kvs.into_iter().next() else {
+        let pair = found.kvs.into_iter().next();
+        if pair.as_ref().map_or(0, |pair| pair.mod_revision) < self.slot_revision {
+            // Not as we left it: this may be an etcd we know nothing of, which must not be written to.
+            let state = self.replica.read_state(&self.session).await?;
+            self.replica.check_lineage(&self.session, &state).await.map_err(Trouble::of_etcd)?;
+        }
+        let Some(pair) = pair else {
             self.slot_revision = 0;
-            return Ok(());
+            return self.lay_marker().await;
         };
         if pair.mod_revision == self.slot_revision {
             return Ok(());
@@ -122,12 +128,13 @@ impl Drainer<'_> {
             self.slot_revision = revision;
             // What was not decided is tried again, and what PostgreSQL is to win.
             let insists = self.replica.spec.conflict == ConflictRule::PostgresWins;
-            let again = |outcome: &Outcome| match outcome {
+            let again = |planned: &Planned, outcome: &Outcome| match outcome {
                 Outcome::Applied { .. } => false,
-                Outcome::Conflict { .. } | Outcome::Gone { .. } => together || insists,
+                Outcome::Conflict { .. } | Outcome::Gone { .. } => together || insists && !planned.row.exact,
                 _ => together,
             };
-            let mut writes: Vec<_> = planned.into_iter().zip(outcomes).filter(|it| !again(&it.1)).collect();
+            let decided = planned.into_iter().zip(outcomes).filter(|it| !again(&it.0, &it.1));
+            let mut writes: Vec<_> = decided.collect();
             self.find_deletes(&mut writes, revision).await;
             self.ledger.push(Decided { marker: Some(revision), writes });
             self.flush().await?;
@@ -135,12 +142,34 @@ impl Drainer<'_> {
         Ok(())
     }
 
+    /// Where there is no marker yet, one that names no write: from now on nothing is written to an etcd that lacks it.
+    async fn lay_marker(&mut self) -> Result<(), Trouble> {
+        let marker = self.replica.spec.marker.clone();
+        let slot = Slot {
+            replica: self.replica_id.clone(),
+            writes: Vec::new(),
+            nonces: Vec::new(),
+            together: false,
+            before: Vec::new(),
+        };
+        let success = vec![put(marker.clone(), slot.to_bytes()?).into()];
+        let request = TxnRequest { compare: vec![unmoved(marker, 0)], success, failure: Vec::new() };
+        let answer = self.replica.etcd.txn(request).await.map_err(Trouble::of_etcd)?;
+        if !answer.succeeded {
+            let message = "somebody else wrote the marker just now";
+            return Err(Trouble::Etcd(Error::new(Kind::Unavailable, message)));
+        }
+        self.slot_revision = revision_of(answer.header);
+        self.ledger.push(Decided { marker: Some(self.slot_revision), writes: Vec::new() });
+        Ok(self.flush().await?)
+    }
+
     /// Those of these writes that are still pending here. One that only has the id of a write, but not its nonce, came
     /// after a restore and was never sent.
     async fn unsettled(&self, sent: &Earlier) -> Result<Vec<Planned>> {
         let ids: Vec<i64> = sent.writes.iter().map(|write| write.0).collect();
         let select = format!(
-            "SELECT id, nonce, key, operation, attempts FROM {} WHERE id = ANY($1) AND status = 'pending'",
+            "SELECT id, nonce, key, operation, exact, attempts FROM {} WHERE id = ANY($1) AND status = 'pending'",
             self.replica.tables.wal
         );
         let rows = within(STATEMENT_MAX, self.session.query(&select, &[&ids])).await?;
@@ -156,8 +185,8 @@ impl Drainer<'_> {
             }
             let deletes = row.get::<_, &str>("operation") == "delete";
             let value = (!deletes).then(bytes::Bytes::new);
-            let (key, attempts) = (row.get("key"), row.get("attempts"));
-            let row = Pending { id, nonce, key, value, base: chain, expected, exact: false, attempts };
+            let (key, exact, attempts) = (row.get("key"), row.get("exact"), row.get("attempts"));
+            let row = Pending { id, nonce, key, value, base: chain, expected, exact, attempts };
             Some(Planned { row, expected, chain })
         });
         Ok(planned.collect())

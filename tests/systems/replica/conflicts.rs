@@ -122,6 +122,26 @@ async fn a_held_conflict_may_be_given_to_etcd() {
     assert_eq!(stage.sql("select status, held from etcd_wal").await, "conflict|f");
     assert_eq!(stage.get_text("a").await.as_deref(), Some("from etcd"));
     assert!(stage.replica().resolve(999, Winner::Etcd).await.is_err());
+    // What was decided once is not decided again: etcd may have gone on since.
+    let error = stage.replica().resolve(id, Winner::Postgres).await.unwrap_err();
+    assert_eq!(error.kind(), trueup::error::Kind::Conflict, "{error:?}");
+    assert_eq!(stage.sql("select status from etcd_wal").await, "conflict");
+    running.stop().await;
+}
+
+/// PostgreSQL wins where it was asked to write, not where it was asked to write on a revision that is gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn compare_and_set_is_a_condition_also_where_postgres_wins() {
+    let mut stage = Stage::new("cas-wins").await;
+    stage.spec.conflict = ConflictRule::PostgresWins;
+    stage.put("lock", "A").await;
+    let running = stage.start();
+    stage.sql_becomes("select count(*) from etcd", "1").await;
+    stage.sql("select etcd_set('$Plock', 'B', 0)").await;
+    stage.sql("select etcd_set('$Pnew', 'C', 0)").await;
+    let statuses = "select string_agg(status, ' ' order by id) from etcd_wal";
+    stage.sql_becomes(statuses, "conflict applied").await;
+    assert_eq!(stage.get_text("lock").await.as_deref(), Some("A"));
     running.stop().await;
 }
 
