@@ -5,6 +5,7 @@
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use tokio::sync::OnceCell;
 use tokio_postgres::{Row, Transaction};
 
 use super::sift::sift;
@@ -12,6 +13,7 @@ use super::{
     Access, Caps, Expect, Item, Listed, Mode, Op, Outcome, Page, Query, Store, Stored, What, check_atomic,
     judge, untouched,
 };
+use crate::clock::mark_us;
 use crate::error::{Error, Kind, Result};
 use crate::postgres::pool::Pool;
 use crate::postgres::rights::Right;
@@ -58,6 +60,8 @@ pub struct PostgresStore {
     access: Access,
     /// Opened for reading, and the table is not there: everything is absent.
     missing: bool,
+    /// Versions were raised to what they begin with now.
+    raised: OnceCell<()>,
 }
 
 impl PostgresStore {
@@ -67,7 +71,7 @@ impl PostgresStore {
         let table = quoted(&table);
         let pool = Pool::open(place.clone(), password, IDLE_MAX).await?;
         let missing = pool.with(async |session| prepared(session, &sql, &table, access).await).await?;
-        Ok(PostgresStore { name, pool, table, sql, access, missing })
+        Ok(PostgresStore { name, pool, table, sql, access, missing, raised: OnceCell::new() })
     }
 
     /// Connections that wait for work and are still open.
@@ -84,6 +88,13 @@ impl PostgresStore {
         if self.access == Access::Read {
             return Err(Error::bug("a write to a store that was opened for reading"));
         }
+        let raise = async || {
+            let session = async |session: &mut Session| {
+                within(STATEMENT_MAX, session.query_one(&self.sql.raise, &[&mark_us()])).await
+            };
+            self.pool.with(session).await.map(drop)
+        };
+        self.raised.get_or_try_init(raise).await?;
         for _ in 0..ROUNDS_MAX {
             let outcome = self.pool.with(async |session| round(&self.sql, session, items).await).await;
             match outcome {
@@ -101,8 +112,9 @@ impl PostgresStore {
 /// one, finds it made.
 async fn prepared(session: &Session, sql: &Sql, table: &str, access: Access) -> Result<bool> {
     let exists = within(STATEMENT_MAX, session.query_one(&sql.exists, &[&table])).await?;
-    let missing = !exists.get::<_, bool>(0);
-    if missing && access == Access::Write {
+    let [is_there, noticed, may_add] = [0, 1, 2].map(|at| exists.get::<_, bool>(at));
+    let (missing, is_older) = (!is_there, !noticed && may_add);
+    if access == Access::Write && (missing || is_older) {
         within(STATEMENT_MAX, session.batch_execute(&sql.create)).await?;
     }
     Ok(missing && access == Access::Read)

@@ -5,6 +5,7 @@ mod audit;
 mod drained;
 pub mod exports;
 mod hooks;
+mod outside;
 mod ownership;
 mod pins;
 mod place;

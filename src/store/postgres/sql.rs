@@ -5,7 +5,9 @@ use crate::store::{Expect, Item, Op};
 
 pub(super) struct Sql {
     pub create: String,
+    /// The table, what notices changes by others, and whether it is ours to add that.
     pub exists: String,
+    pub raise: String,
     pub lock: String,
     pub look: String,
     pub get: String,
@@ -59,9 +61,40 @@ fn create(plain: &str, table: &str, sequence: &str) -> String {
            value bytea NOT NULL,
            fingerprint bytea,
            version bigint NOT NULL DEFAULT nextval('{sequence_text}'));
-         ALTER SEQUENCE {sequence} OWNED BY {table}.version; COMMIT",
+         ALTER SEQUENCE {sequence} OWNED BY {table}.version;
+         {} COMMIT",
         plain.replace('\'', "''"),
+        outside(plain, table, sequence),
         sequence_text = sequence.replace('\'', "''"),
+    )
+}
+
+/// Somebody who changes a value with SQL has no version to give it. Without one of its own the change would go unnoticed, and
+/// what was known of the value before would be taken for what it is now.
+fn outside(plain: &str, table: &str, sequence: &str) -> String {
+    let function = quoted(&format!("{plain}_outside"));
+    format!(
+        "CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS $outside$
+         BEGIN
+           NEW.version := nextval('{}');
+           NEW.fingerprint := NULL;
+           RETURN NEW;
+         END $outside$;
+         DROP TRIGGER IF EXISTS outside ON {table};
+         CREATE TRIGGER outside BEFORE UPDATE ON {table} FOR EACH ROW
+           WHEN (NEW.version = OLD.version AND NEW.value IS DISTINCT FROM OLD.value)
+           EXECUTE FUNCTION {function}();",
+        sequence.replace('\'', "''"),
+    )
+}
+
+/// No version from now on is lower than this: a table that was made anew, or put back from a backup, must not give a version
+/// again that stood for something else. Whoever may not say so goes on as before.
+fn raise(sequence: &str) -> String {
+    format!(
+        "SELECT CASE WHEN has_sequence_privilege('{0}', 'UPDATE')
+           THEN setval('{0}', greatest((SELECT last_value FROM {sequence}), $1)) END",
+        sequence.replace('\'', "''"),
     )
 }
 
@@ -110,7 +143,12 @@ impl Sql {
                      AND ($3::text IS NULL OR key < $3)";
         Sql {
             create,
-            exists: "SELECT to_regclass($1) IS NOT NULL".to_owned(),
+            exists: "SELECT to_regclass($1) IS NOT NULL,
+                       EXISTS (SELECT 1 FROM pg_trigger WHERE tgrelid = to_regclass($1) AND tgname = 'outside'),
+                       coalesce((SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = to_regclass($1)), false)
+                         AND has_schema_privilege(current_schema(), 'CREATE')"
+                .to_owned(),
+            raise: raise(&sequence),
             lock: format!("LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE"),
             look: look(&table),
             get: get(&table),

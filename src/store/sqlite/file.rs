@@ -28,6 +28,17 @@ const LOG_BYTES: i32 = 16 << 20;
 /// Page cache per connection in KiB: holds the upper levels of a tree of millions of keys.
 const CACHE_KIB: i32 = 16 * 1_024;
 
+/// Somebody who changes a value with SQL has no version to give it. Without one of its own the change would go unnoticed, and
+/// what was known of the value before would be taken for what it is now.
+const OUTSIDE: &str = "
+CREATE TRIGGER IF NOT EXISTS outside AFTER UPDATE OF value ON kv
+WHEN NEW.version = OLD.version AND NEW.value IS NOT OLD.value
+BEGIN
+  UPDATE meta SET value = value + 1 WHERE name = 'version';
+  UPDATE kv SET version = (SELECT value FROM meta WHERE name = 'version'), fingerprint = NULL WHERE key = NEW.key;
+END;
+";
+
 const SCHEMA: &str = "
 CREATE TABLE kv(
   key TEXT NOT NULL PRIMARY KEY,
@@ -108,6 +119,8 @@ pub(super) fn open_to_write(path: &Path) -> Result<Connection> {
     connection.pragma_update(None, "synchronous", "FULL").map_err(explain)?;
     let id = pragma(&connection, "application_id")?;
     admit(id, pragma(&connection, "user_version")?)?;
+    // Files of an older trueup have none.
+    connection.execute_batch(OUTSIDE).map_err(explain)?;
     Ok(connection)
 }
 
@@ -213,7 +226,7 @@ fn lay_out(path: &Path) -> Result<()> {
     let connection = connect(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     let steps = format!(
         "PRAGMA page_size={PAGE_BYTES}; PRAGMA synchronous=FULL; BEGIN EXCLUSIVE; PRAGMA application_id={APPLICATION_ID};
-         PRAGMA user_version={FORMAT}; {SCHEMA} COMMIT;"
+         PRAGMA user_version={FORMAT}; {SCHEMA} {OUTSIDE} COMMIT;"
     );
     connection.execute_batch(&steps).map_err(explain)?;
     connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(())).map_err(explain)?;

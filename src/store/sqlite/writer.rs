@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::fault::explain;
 use super::{CAPS, INLINE_MAX};
+use crate::clock::mark_us;
 use crate::error::{Error, Fault, Result};
 use crate::record::{Fingerprint, Version};
 use crate::store::{Expect, Item, Mode, Op, Outcome, check_limits, check_lone, judge, untouched};
@@ -109,6 +110,9 @@ struct Pen<'c> {
     large_update: Statement<'c>,
     large_delete: Statement<'c>,
     last_version: i64,
+    /// No version of ours is lower: a file that was made anew, or put back from a backup, must not give a version again that
+    /// stood for something else.
+    lowest: i64,
 }
 
 /// Version, where a large value is, and whether value and fingerprint are those of the put.
@@ -152,6 +156,7 @@ impl<'c> Pen<'c> {
             large_update: sql("UPDATE large SET value = ?2 WHERE id = ?1")?,
             large_delete: sql("DELETE FROM large WHERE id = ?1")?,
             last_version: 0,
+            lowest: mark_us(),
         })
     }
 
@@ -189,8 +194,8 @@ impl<'c> Pen<'c> {
     /// Leaves the transaction open where it must not be kept.
     fn attempt_within(&mut self, group: &[Job]) -> rusqlite::Result<Option<Vec<Outcomes>>> {
         self.begin.execute([])?;
-        self.last_version = self.load_counter.query_row([], |row| row.get(0))?;
-        let counter = self.last_version;
+        let counter = self.load_counter.query_row([], |row| row.get::<_, i64>(0))?.max(self.lowest);
+        self.last_version = counter;
         let mut answers = Vec::with_capacity(group.len());
         for job in group {
             let mut outcomes = Vec::with_capacity(job.items.len());
