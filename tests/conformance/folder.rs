@@ -55,6 +55,21 @@ async fn what_is_no_key_is_not_listed() {
     assert!(store.get_one("empty").await.unwrap().is_none(), "a folder is no value");
 }
 
+/// A folder that was moved to another disk, with a link in its place, is where it was.
+#[tokio::test]
+async fn what_is_behind_a_link_to_a_folder_is_listed() {
+    let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let store = open(folder.path());
+    put(&store, "a/b", "1").await;
+    put(&store, "d/e/f", "2").await;
+    std::fs::rename(folder.path().join("d"), elsewhere.path().join("d")).unwrap();
+    std::os::unix::fs::symlink(elsewhere.path().join("d"), folder.path().join("d")).unwrap();
+    std::os::unix::fs::symlink(folder.path().join("a"), elsewhere.path().join("d/sideways")).unwrap();
+    std::os::unix::fs::symlink(elsewhere.path().join("d"), elsewhere.path().join("d/e/back")).unwrap();
+    assert_eq!(keys(&store, "").await, ["a/b", "d/e/f", "d/sideways/b"]);
+    assert_eq!(held(&store, "d/e/f", Some("2")).await.unwrap().value, "2");
+}
+
 #[tokio::test]
 async fn a_draft_of_a_killed_process_goes_with_the_next_listing_and_one_being_written_stays() {
     let folder = tempfile::tempdir().unwrap();

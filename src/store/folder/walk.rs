@@ -6,6 +6,7 @@
 //! makes it start anew from there.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -146,7 +147,11 @@ impl Walk {
                 }
                 continue;
             }
-            if entry.file_type().map_err(|error| from_io(error, doing()))?.is_dir() {
+            let kind = entry.file_type().map_err(|error| from_io(error, doing()))?;
+            // What is behind a link to a folder is read and written like everything else, so it is listed, too.
+            if kind.is_dir()
+                || kind.is_symlink() && entry.path().is_dir() && !self.leads_back(&path, &entry.path())
+            {
                 name.push('/');
             }
             if self.concerns(&key, &name) {
@@ -156,6 +161,14 @@ impl Walk {
         names.sort_unstable_by(|a, b| b.cmp(a));
         self.stack.push(Entered { path, key, names, changed: when });
         Ok(())
+    }
+
+    /// A link to a folder it is in: following it would never end.
+    fn leads_back(&self, folder: &Path, link: &Path) -> bool {
+        let place = |path: &Path| fs::metadata(path).ok().map(|facts| (facts.dev(), facts.ino()));
+        let there = place(link);
+        let mut above = self.stack.iter().map(|entered| entered.path.as_path()).chain([folder]);
+        there.is_none() || above.any(|above| place(above) == there)
     }
 
     /// Whether a file, or anything in a folder, has the prefix and comes after the last key.
