@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use super::House;
 use super::house::Seat;
-use crate::error::{Kind, Result};
+use crate::error::{Error, Kind, Result};
 use crate::schedule::agenda::Due;
 use crate::schedule::slots::{self, BEAT};
 use crate::schedule::{Agenda, Claim, Rhythm, pauses};
@@ -16,6 +16,8 @@ use crate::state::Status;
 
 /// The clock is looked at this often at least: it may be set, and machines sleep.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// A slot that could not be claimed is tried again after this.
+const AGAIN_EVERY: Duration = Duration::from_secs(2);
 /// Leases and unfinished slots are looked at this often: a dead runner is replaced a lease's time and two looks later.
 /// That leaves 4 of the 10 s promised to machines that are busy.
 const SWEEP_EVERY: Duration = Duration::from_millis(500);
@@ -61,24 +63,46 @@ fn until(wakes: Option<Timestamp>, now: Timestamp) -> Duration {
     Duration::from_millis(u64::try_from(wait).unwrap_or(0)).min(LOOK_EVERY)
 }
 
-/// Run a slot that has come up, unless it is paused or somebody else's.
+/// Run a slot that has come up, unless it is paused or somebody else's. While the state is away the slot waits for it, until
+/// the next one is due.
 async fn start(house: Arc<House>, due: Due) {
-    // A slot is claimed when it can be run at once: until then any other process may have it.
-    let Ok(seat) = house.seats.clone().acquire_owned().await else { return };
-    let begun = async {
-        let spec = house.pipeline(&due.pipeline)?;
-        let Some(rhythm) = Rhythm::of(spec)? else { return Ok(None) };
-        if pauses::of(&house.memory.state, &due.pipeline).await?.is_some() {
-            tracing::info!(pipeline = due.pipeline, slot = %due.slot, "paused: slot passed over");
-            return Ok(None);
+    loop {
+        // A slot is claimed when it can be run at once: until then any other process may have it.
+        let Ok(seat) = house.seats.clone().acquire_owned().await else { return };
+        match claim(&house, &due).await {
+            Ok(Some(claim)) => return run(&house, claim, seat).await,
+            Ok(None) => return,
+            Err(error) => {
+                house.not_started(&due.pipeline, &error);
+                if !is_passing(&error) || is_overtaken(&house, &due) {
+                    return;
+                }
+            }
         }
-        house.slots.claim(&due.pipeline, &rhythm, due.slot).await
-    };
-    match begun.await {
-        Ok(Some(claim)) => run(&house, claim, seat).await,
-        Ok(None) => {}
-        Err(error) => house.not_started(&due.pipeline, &error),
+        drop(seat);
+        if !house.rest(AGAIN_EVERY).await {
+            return;
+        }
     }
+}
+
+async fn claim(house: &House, due: &Due) -> Result<Option<Claim>> {
+    let Some(rhythm) = Rhythm::of(house.pipeline(&due.pipeline)?)? else { return Ok(None) };
+    if pauses::of(&house.memory.state, &due.pipeline).await?.is_some() {
+        tracing::info!(pipeline = due.pipeline, slot = %due.slot, "paused: slot passed over");
+        return Ok(None);
+    }
+    house.slots.claim(&due.pipeline, &rhythm, due.slot).await
+}
+
+fn is_passing(error: &Error) -> bool {
+    matches!(error.kind(), Kind::Unavailable | Kind::Throttled)
+}
+
+/// The slot after it has come up, and runs what this one would have.
+fn is_overtaken(house: &House, due: &Due) -> bool {
+    let rhythm = house.pipeline(&due.pipeline).and_then(Rhythm::of).ok().flatten();
+    rhythm.is_none_or(|rhythm| rhythm.next(due.slot).is_some_and(|next| next <= house.clock.now()))
 }
 
 async fn run(house: &Arc<House>, mut claim: Claim, seat: Seat) {

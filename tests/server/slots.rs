@@ -66,6 +66,30 @@ async fn without_catch_up_a_missed_slot_is_gone() {
     assert_eq!(triggers, ["api"]);
 }
 
+/// Nobody else would run it: the next one is a day away.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slot_that_comes_up_while_the_state_is_away_is_run_when_it_is_back() {
+    let state = support::postgres().await.fresh_database();
+    let (before, after) = state.split_once('@').unwrap();
+    let (server, database) = after.split_once('/').unwrap();
+    let proxy = support::proxy::Proxy::before(server).await;
+    let store = format!("{before}@{}/{database}", proxy.address());
+    let soon = SystemClock::new().now().to_zoned(jiff::tz::TimeZone::UTC) + jiff::Span::new().seconds(6);
+    let home = notes(&format!(
+        "when = \"{} {} {} * * *\"\n[state]\nstore = \"{store}\"",
+        soon.second(),
+        soon.minute(),
+        soon.hour()
+    ));
+    let serving = Serving::of(&home).await;
+    proxy.change(|weather| weather.refuse = true);
+    proxy.cut();
+    support::until("the slot to come up", || serving.said().contains("run not started")).await;
+    proxy.clear_up();
+    let ran = support::eventually(async || !runs(&serving).await.is_empty()).await;
+    assert!(ran, "{}", serving.said());
+}
+
 #[tokio::test]
 async fn a_paused_pipeline_waits_and_a_resumed_one_does_not_make_up() {
     let home = notes("when = \"* * * * * *\"");
