@@ -56,6 +56,8 @@ pub struct Refusal<'a> {
     pub headers: &'a HeaderMap,
     /// The server's own words, as far as they are worth showing.
     pub complaint: &'a str,
+    /// It is another server's, to which the one that was asked sends callers.
+    pub elsewhere: bool,
 }
 
 impl Refusal<'_> {
@@ -219,8 +221,9 @@ impl Http {
         }
         let (status, headers) = (response.status(), response.headers().clone());
         if !status.is_success() && status != StatusCode::NOT_MODIFIED {
+            let elsewhere = response.url().origin() != ask.url.origin();
             let complaint = without_secret(complaint(response).await, &ask.headers);
-            let refusal = Refusal { status, headers: &headers, complaint: &complaint };
+            let refusal = Refusal { status, headers: &headers, complaint: &complaint, elsewhere };
             let meant = ask.meaning.and_then(|meaning| meaning(&refusal));
             return Err(meant.unwrap_or_else(|| self.refusal(status, &headers, &complaint)));
         }

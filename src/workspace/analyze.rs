@@ -113,6 +113,7 @@ impl Workspace {
         let before: Option<Held<State>> = self.shelf.read(&key).await?;
         let mut known: BTreeSet<_> = self.stored_issues(page).await?.iter().map(Issue::finding).collect();
         let mut analysis = Analysis { issues: Vec::new(), errors: Vec::new() };
+        let mut unread = BTreeSet::new();
         for attachment in self.pages.attachments(page).await? {
             if attachment.media.is_none() {
                 continue;
@@ -123,6 +124,7 @@ impl Workspace {
                 Ok(policy) => policy,
                 Err(error) if is_about_one_policy(&error) => {
                     analysis.errors.push(Fault::of(&error).at_key(source));
+                    unread.insert(source.to_owned());
                     continue;
                 }
                 Err(error) => return Err(error),
@@ -142,9 +144,13 @@ impl Workspace {
                 }
             }
         }
+        // What changed and could not be read was not compared: the page stays marked for it.
+        let changed =
+            before.as_ref().map(|held| held.what.changed.iter().filter(|source| unread.contains(*source)));
+        let changed = changed.into_iter().flatten().cloned().collect();
         let expect = before.map_or(Expect::Absent, |held| Expect::Exactly(held.version));
         let now = instant::to_ms(self.shelf.clock.now());
-        let after = State { generation: era.number, analyzed: Some(now), ..State::default() };
+        let after = State { generation: era.number, analyzed: Some(now), changed, ..State::default() };
         // A policy that changed meanwhile moved the state on: then the page stays marked.
         self.shelf.put(&key, &after, expect).await?;
         Ok(analysis)

@@ -19,7 +19,7 @@ use super::{ATTACHMENT_BYTES_MAX, ATTACHMENTS_MAX, Attachment, Body, Existence, 
 use crate::clock::{Clock, SharedClock};
 use crate::config::ConfluenceSpec;
 use crate::error::{Context, Error, Kind, Result};
-use crate::http::{Answer, Ask, Http, parse_url, shown};
+use crate::http::{Answer, Ask, Http, Refusal, parse_url, shown};
 use crate::retry::Patience;
 use crate::secret::Secret;
 use crate::workspace::extract::{self, Media};
@@ -221,6 +221,12 @@ fn missing(error: Error, page: &str) -> Error {
     }
 }
 
+/// That another server has no such page, a login for instance, says nothing about Confluence.
+fn not_theirs(refusal: &Refusal<'_>) -> Option<Error> {
+    let message = || format!("Confluence sends callers elsewhere, where the answer is {}", refusal.status);
+    refusal.elsewhere.then(|| Error::new(Kind::Unauthorized, message()))
+}
+
 #[async_trait]
 impl Pages for Confluence {
     fn name(&self) -> &str {
@@ -233,7 +239,7 @@ impl Pages for Confluence {
 
     async fn exists(&self, page: &str) -> Existence {
         let asked = async {
-            let ask = self.ask(self.url(&["api", "v2", "pages", page])?)?.patience(ONCE);
+            let ask = self.ask(self.url(&["api", "v2", "pages", page])?)?.patience(ONCE).meaning(not_theirs);
             self.json::<Page>(&ask).await
         };
         match asked.await {

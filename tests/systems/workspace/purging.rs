@@ -13,6 +13,22 @@ use crate::support::http::Reply;
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
 
+/// A login page in between knows no page of Confluence.
+#[tokio::test]
+async fn a_page_that_another_server_does_not_have_is_not_gone() {
+    let desk = Desk::new();
+    let workspace = desk.workspace().await;
+    desk.wiki.page("A", vec![Paper::new("att1", ENGLISH)]);
+    workspace.issue_create("A", issue("x")).await.unwrap();
+    let login = crate::support::http::Server::start(|_| Reply::status(404));
+    let there = login.url("/login");
+    desk.wiki.break_with(move |_| Some(Reply::status(302).header("Location", there.clone())));
+    let purged = workspace.purge(true).await.unwrap();
+    assert_eq!((purged.gone.len(), purged.removed, purged.unknown.len()), (0, 0, 1), "{purged:?}");
+    assert_eq!(login.requests().len(), 1);
+    assert_eq!(workspace.issues("A").await.unwrap().len(), 1);
+}
+
 #[tokio::test]
 async fn s19_only_a_page_that_is_gone_loses_its_keys() {
     let mut desk = Desk::new();

@@ -128,3 +128,26 @@ async fn a_changed_policy_is_analysed_again_by_itself_and_once() {
     assert!(!workspace.policies("p").await.unwrap().analysis_stale);
     assert_eq!(workspace.work().await.unwrap().len(), 0);
 }
+
+/// What could not be read was not compared with anything.
+#[tokio::test]
+async fn a_changed_policy_that_cannot_be_read_keeps_the_page_stale() {
+    let desk = Desk::new();
+    desk.wiki.page("p", vec![Paper::new("att1", ENGLISH), Paper::new("att2", ENGLISH)]);
+    let workspace = desk.workspace().await;
+    workspace.analyze("p").await.unwrap();
+    desk.clock.advance(Duration::from_secs(1));
+    let newer = rfc3339_ms(desk.clock.now());
+    desk.wiki.change("p", |papers| (papers[0].version, papers[0].body) = (newer, Vec::new()));
+    assert!(workspace.policies("p").await.unwrap().analysis_stale);
+    let analysis = workspace.analyze("p").await.unwrap();
+    assert_eq!(analysis.errors.len(), 1, "{:?}", analysis.errors);
+    assert!(workspace.policies("p").await.unwrap().analysis_stale);
+    desk.clock.advance(Duration::from_secs(1));
+    let newer = rfc3339_ms(desk.clock.now());
+    desk.wiki.change("p", |papers| {
+        (papers[0].version, papers[0].body) = (newer, ENGLISH.as_bytes().to_vec());
+    });
+    workspace.analyze("p").await.unwrap();
+    assert!(!workspace.policies("p").await.unwrap().analysis_stale);
+}
