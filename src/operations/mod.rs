@@ -17,6 +17,7 @@ use crate::pipeline::{Ask, Pipeline, hold, start};
 use crate::registry;
 use crate::state::held::{Header, HeldItem};
 use crate::state::journal::Change;
+use crate::state::report::gravest;
 use crate::state::{Report, State, decode, keys};
 use crate::store::Access;
 
@@ -51,9 +52,11 @@ impl NotStarted {
         NotStarted { pipeline: spec.name.clone(), fault: Fault::of(error) }
     }
 
-    /// What to answer when none of several pipelines could start: why the first could not.
+    /// What to answer when none of several pipelines could start: the gravest reason.
     pub fn none_started(all: &[NotStarted]) -> Result<()> {
-        all.first().map_or(Ok(()), |first| Err(Error::from(&first.fault)))
+        let worst = gravest(all.iter().map(NotStarted::exit_code));
+        let first = all.iter().find(|one| one.exit_code() == worst).or(all.first());
+        first.map_or(Ok(()), |first| Err(Error::from(&first.fault)))
     }
 
     pub fn exit_code(&self) -> u8 {
@@ -268,4 +271,20 @@ pub async fn audit(
         NotStarted::none_started(&all.not_started)?;
     }
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+
+    #[test]
+    fn of_several_reasons_not_to_start_the_gravest_is_told_whatever_their_order() {
+        let not = |kind| NotStarted { pipeline: "p".into(), fault: Fault::of(&Error::new(kind, "no")) };
+        for kinds in [[Kind::Unauthorized, Kind::Unavailable], [Kind::Unavailable, Kind::Unauthorized]] {
+            let error = NotStarted::none_started(&kinds.map(not)).unwrap_err();
+            assert_eq!(error.kind(), Kind::Unavailable);
+        }
+        assert!(NotStarted::none_started(&[]).is_ok());
+    }
 }

@@ -39,8 +39,13 @@ pub fn from_postgres(error: &tokio_postgres::Error) -> Error {
 
 fn from_answer(db: &DbError) -> Error {
     let error = meaning(db);
-    // 22 a value of the wrong kind, 23 a constraint, 54 too much for an index or a row.
-    if matches!(&db.code().code()[..2], "22" | "23" | "54") { error.about_data() } else { error }
+    // 22 a value of the wrong kind, 23 a constraint, 44 a view's condition, 54 too much for an index or a row, P0 what a
+    // trigger raises.
+    if matches!(&db.code().code()[..2], "22" | "23" | "44" | "54" | "P0") {
+        error.about_data()
+    } else {
+        error
+    }
 }
 
 fn meaning(db: &DbError) -> Error {
@@ -65,7 +70,7 @@ fn meaning(db: &DbError) -> Error {
             error.remedy_is(CERTIFICATE)
         }
         code if code.code().starts_with("28") => error.remedy_is("Check the PostgreSQL user and password."),
-        code if code.code().starts_with("23") => {
+        code if ["23", "44", "P0"].contains(&&code.code()[..2]) => {
             error.remedy_is("A rule of the table keeps it out. Change the rule, or what the source says.")
         }
         code if is_schema_missing(code) => {

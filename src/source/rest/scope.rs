@@ -115,6 +115,9 @@ enum Read {
     Astray(Error),
 }
 
+/// Some servers begin with it; it is no part of what they say.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
 /// Part of every mark: changes when the same answer would become other rows.
 const FORM: &[u8] = b"an answer, 2";
 
@@ -246,6 +249,11 @@ fn turn_to(url: &Url, asked: &mut HashSet<Url>) -> Result<()> {
 /// The path with its places filled in.
 fn address(api: &Api, path: &[Part], parent: Option<&Parent>) -> Result<Url> {
     let mut text = api.spec.base.as_str().trim_end_matches('/').to_owned();
+    // Without it a path would become part of the host, and our credentials would go there.
+    if !matches!(path.first(), Some(Part::Text(plain)) if plain.starts_with(['/', '?']) || plain.is_empty() && path.len() == 1)
+    {
+        text.push('/');
+    }
     for part in path {
         match part {
             Part::Text(plain) => text.push_str(plain),
@@ -291,6 +299,11 @@ async fn ask(api: &Api, which: &Which, turn: &Turn<'_>, stop: &AtomicBool) -> Re
 
 /// Judge an answer. What may be better next time is `Unavailable`, and asked for again.
 fn judge(api: &Api, which: &Which, turn: &Turn<'_>, answer: &Answer) -> Result<Read> {
+    // Part of a list (206), or the promise of one (202), proves nothing.
+    if !matches!(answer.status.as_u16(), 200 | 203) {
+        let message = format!("the answer is {}, and no whole list", answer.status);
+        return Err(Error::new(Kind::Unavailable, message));
+    }
     let kind = answer.header(header::CONTENT_TYPE).unwrap_or_default();
     let media = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     if !media.is_empty() && !media.ends_with("/json") && !media.ends_with("+json") {
@@ -360,6 +373,7 @@ fn mark(api: &Api, which: &Which, link: Option<&str>, body: &[u8]) -> Result<Str
 
 fn page<'a>(api: &Api, resource: usize, body: &'a [u8]) -> Result<Page<'a>> {
     let path = &api.spec.resources[resource].items;
+    let body = body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body);
     let (items, rest) = item::read(body, path, &api.pickers[resource].wanted).map_err(|error| {
         let kind = if error.is_eof() { Kind::Unavailable } else { Kind::Invalid };
         Error::new(kind, format!("the answer is not whole JSON: {error}"))

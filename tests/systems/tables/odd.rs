@@ -15,6 +15,8 @@ on_both!(
     an_api_that_overlooks_the_page_is_noticed,
     a_page_that_is_shorter_than_asked_for_is_not_the_end,
     the_same_short_page_again_is_all_there_is,
+    what_is_no_whole_answer_proves_nothing,
+    a_path_is_joined_to_its_base_by_a_slash,
     a_key_of_dots_is_no_way_up,
     an_integer_is_asked_for_as_it_is_stored,
 );
@@ -147,6 +149,27 @@ async fn the_same_short_page_again_is_all_there_is(stage: Stage) {
     run.is(0, &[("added", 2), ("requests", 2)]);
     assert!(run.run()["warnings"].to_string().contains("whichever page"), "{:#}", run.json);
     desk.sync().is(0, &[("unchanged", 2)]);
+}
+
+/// Part of a list, or the promise of one.
+async fn what_is_no_whole_answer_proves_nothing(stage: Stage) {
+    let desk = Desk::new(stage, THINGS);
+    let marked = "\u{feff}[{\"id\": \"1\"}, {\"id\": \"2\"}]";
+    desk.replies("/things", Reply::ok(marked).header("Content-Type", "application/json"));
+    desk.sync().is(0, &[("added", 2)]);
+    for status in [202, 206] {
+        let part = Reply::status(status).body(r#"[{"id": "1"}]"#).header("Content-Type", "application/json");
+        desk.replies("/things", part);
+        desk.sync().is(1, &[("unproven", 1), ("missing", 0)]);
+    }
+    assert_eq!(desk.query("select count(*) from things where missing_since is null"), "2");
+}
+
+/// Glued to the base it would be another host, and that would be shown our credentials.
+async fn a_path_is_joined_to_its_base_by_a_slash(stage: Stage) {
+    let desk = Desk::new(stage, &THINGS.replace("path = \"/things\"", "path = \"things\""));
+    desk.says("/things", &json!([{"id": "1"}]));
+    desk.sync().is(0, &[("added", 1)]);
 }
 
 async fn a_key_of_dots_is_no_way_up(stage: Stage) {
