@@ -115,10 +115,10 @@ impl Replica {
             (self.prefix(), prefix_end(self.prefix()), i64::try_from(DRIFT_MAX).unwrap_or(i64::MAX));
         // etcd may have gone on since it was asked.
         let rows = within(BULK_MAX, session.query(&select, &[&prefix, &end, &newest, &limit])).await?;
-        let now = match rows.is_empty() {
-            true => newest,
-            false => revision_of(self.etcd.range(key_at(self.spec.marker.clone(), 0)).await?.header),
-        };
+        if rows.is_empty() {
+            return Ok(Vec::new());
+        }
+        let now = revision_of(self.etcd.range(key_at(self.spec.marker.clone(), 0)).await?.header);
         let ahead = rows.iter().map(|row| Drift { key: row.get(0), etcd: None, postgres: Some(row.get(1)) });
         Ok(ahead.filter(|it| it.postgres.is_some_and(|at| at > now)).collect())
     }
