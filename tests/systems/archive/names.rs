@@ -1,7 +1,10 @@
 //! What articles are called: ids and keys that several claim.
 
-use super::desk::{Desk, counts, feed, item};
+use serde_json::Value;
+
+use super::desk::{Desk, NOW, counts, feed, item};
 use crate::support::http::Reply;
+use crate::support::trueup;
 
 /// An item of an ordinary feed, without a guid.
 fn plain(title: &str, day: u8) -> String {
@@ -54,4 +57,49 @@ async fn a_bad_item_does_not_hide_a_good_one_of_the_same_id() {
         desk.server.answer(|_| Reply::ok(feed(&item("7", "2025-10-16", "good"))));
         assert_eq!(counts(&desk.sync().await), (0, 0, 1, 0, 0, 0));
     }
+}
+
+/// The program itself over the desk's config: how it ends, and what it says.
+fn run(desk: &Desk, args: &[&str]) -> (Option<i32>, Value) {
+    let config = desk.folder.path().join("trueup.toml");
+    std::fs::write(&config, desk.config()).unwrap();
+    let mut command = trueup();
+    command.args(args).args(["--json", "--now", NOW, "--config"]).arg(&config);
+    let output = command.output().unwrap();
+    (output.status.code(), serde_json::from_slice(&output.stdout).unwrap())
+}
+
+#[tokio::test]
+async fn one_article_is_asked_for_by_its_key_or_its_identity() {
+    let items = ["1", "2", "3"].map(|id| item(id, "2025-10-16", "first"));
+    let mut desk = Desk::serving(feed(&items.concat()));
+    desk.shape = "on_edit = \"update\"";
+    let planned = run(&desk, &["plan"]).1;
+    let key = planned["plans"][0]["add"][1]["key"].as_str().unwrap().to_owned();
+    assert_eq!(key, "rss/25/2025_10_16_2.md", "as a plan calls it");
+    for (only, added, there) in [(key.as_str(), 1, 1), ("25/1", 1, 2), (&key, 0, 2), ("25/2", 0, 2)] {
+        let (code, said) = run(&desk, &["sync", "--only", only]);
+        assert_eq!((code, &said["runs"][0]["added"]), (Some(0), &added.into()), "{only}: {said}");
+        assert_eq!(said["runs"][0]["scanned"], 1, "{only}: {said}");
+        assert_eq!(desk.keys().await.len(), there, "{only}");
+    }
+    let edited = feed(&items.concat().replace("first", "second"));
+    desk.server.answer(move |_| Reply::ok(edited.clone()));
+    let (code, said) = run(&desk, &["sync", "--only", &key]);
+    assert_eq!((code, &said["runs"][0]["updated"]), (Some(0), &1.into()), "{said}");
+    assert!(desk.files().await[&key].contains("second"));
+}
+
+#[tokio::test]
+async fn a_key_that_no_article_has_is_no_success() {
+    let desk = Desk::serving(feed(&[item("1", "2025-10-16", "x"), item("2", "2025-10-16", "x")].concat()));
+    run(&desk, &["sync", "--only", "25/1"]);
+    // One nobody has, and other days of one that is saved and of one that is not.
+    for key in ["rss/25/2025_10_16_77.md", "rss/25/2020_10_16_1.md", "rss/25/2020_10_16_2.md"] {
+        for command in ["sync", "plan"] {
+            let (code, said) = run(&desk, &[command, "--only", key]);
+            assert_eq!((code, &said["error"]["kind"]), (Some(1), &"not_found".into()), "{key}: {said}");
+        }
+    }
+    assert_eq!(desk.keys().await.len(), 1);
 }
