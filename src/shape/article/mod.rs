@@ -86,10 +86,16 @@ impl Articles {
                 return Ok(Rendered::NeedBody);
             }
             // It is written again for what can be had now; what still cannot is asked for on the next run.
-            if missing(article).len() < carry.missing.len() {
+            let missing = missing(article);
+            if missing.len() < carry.missing.len() {
                 return self.file(input, article, prior.key.clone());
             }
-            return Ok(Rendered::Keep(String::new()));
+            let edited = carry.version != input.entry.version;
+            // What could be had before is not given up because it cannot be had now.
+            let stays = if edited { self.spec.on_edit == OnEdit::Keep } else { missing != carry.missing };
+            if stays {
+                return Ok(Rendered::Keep(String::new()));
+            }
         }
         let key = self.key_of(article);
         match self.spec.on_edit {
