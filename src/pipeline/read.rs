@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
+use super::clash::Clashes;
 use super::detect::{self, Finding, Known};
 use super::first::Onward;
 use super::footing::{self, Ground};
@@ -122,6 +123,7 @@ pub(super) struct Merge<'a> {
     baseline: Lines,
     joined: Joined,
     strangers: Strangers,
+    clashes: Clashes,
     pub found: Reading,
     last: Option<(String, String)>,
     /// What the last run left, until something is sighted.
@@ -158,9 +160,23 @@ impl<'a> Merge<'a> {
         let (sum, all_new) = (footing::nothing_yet(line, ask), Some(PlanId::of(&line.name)));
         let found = Reading { sum, all_new, ..Reading::default() };
         let (only, heal) = (ask.only.as_deref(), &ask.heal);
-        let strangers = Strangers::default();
+        let (strangers, clashes) = (Strangers::default(), Clashes::default());
         let (last, ground, onward) = (None, None, None);
-        Merge { line, only, heal, past, report, baseline, joined, strangers, found, last, ground, onward }
+        Merge {
+            line,
+            only,
+            heal,
+            past,
+            report,
+            baseline,
+            joined,
+            strangers,
+            clashes,
+            found,
+            last,
+            ground,
+            onward,
+        }
     }
 
     async fn all(&mut self, mut sightings: Sightings) -> Result<()> {
@@ -272,9 +288,13 @@ impl<'a> Merge<'a> {
             }
             What::Gone => return if let Some(known) = known { self.push_gone(known).await } else { Ok(()) },
         }
+        let peeked = known.as_ref().map(peek).transpose()?;
+        if let Some(error) = self.clashes.meet(self.line, &sighting, peeked.as_ref()).await? {
+            self.bad(&sighting.identity, &sighting.entry.scope, Fault::of(&error));
+            return Ok(());
+        }
         self.report.count(&sighting.entry.scope, |counts| counts.scanned += 1);
         let stamp = self.line.shape.stamp(&sighting.entry);
-        let peeked = known.as_ref().map(peek).transpose()?;
         let seen = self.at(&sighting.identity, peeked.as_ref()).await?;
         let known_as = peeked.as_ref().zip(known.as_ref()).map(|(peeked, known)| Known {
             stamp: known.fingerprint.unwrap_or(Fingerprint([0; 32])),

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 pub use item::{Article, Attachment, Head, Preview};
 
 use super::{Absent, Existing, Identified, Input, Output, Prior, Rendered, Shape};
-use crate::config::{ArticleSpec, OnEdit};
+use crate::config::{ArticleSpec, Named, OnEdit};
 use crate::error::{Error, Result};
 use crate::record::{Entry, Fingerprint};
 
@@ -116,6 +116,11 @@ impl Articles {
     }
 }
 
+/// As the source calls an article.
+fn identity(named: &Named) -> String {
+    format!("{}/{}", named.board, named.article)
+}
+
 fn missing(article: &Article) -> Vec<String> {
     let previews = article.previews.as_deref().unwrap_or_default();
     previews.iter().filter(|preview| preview.content.is_none()).map(|preview| preview.id.clone()).collect()
@@ -177,8 +182,11 @@ impl Shape for Articles {
     }
 
     fn claims(&self, key: &str) -> Option<String> {
-        let named = self.spec.key.name(key)?;
-        Some(format!("{}/{}", named.board, named.article))
+        self.spec.key.name(key).map(|named| identity(&named))
+    }
+
+    fn namesakes(&self, key: &str) -> Vec<String> {
+        self.spec.key.names(key).iter().map(identity).collect()
     }
 
     fn render(&self, input: &Input<'_>) -> Result<Rendered> {

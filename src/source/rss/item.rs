@@ -64,7 +64,7 @@ pub fn articles(feed: Feed, board: &str, ids: Ids) -> Items {
 fn print(item: &Item) -> Fingerprint {
     let files = format!("{:?}{:?}", item.numbered, item.enclosures);
     let texts = [&item.title, &item.link, &item.guid, &item.date, &item.department, &item.html, &files];
-    Fingerprint::of_parts(&texts.map(|text| text.as_bytes()))
+    Fingerprint::of_parts(&texts.map(String::as_bytes))
 }
 
 /// An item whose id is another's is told under a name of its own.

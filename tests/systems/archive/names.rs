@@ -1,6 +1,7 @@
 //! What articles are called: ids and keys that several claim.
 
 use serde_json::Value;
+use trueup::pipeline::Ask;
 
 use super::desk::{Desk, NOW, counts, feed, item};
 use crate::support::http::Reply;
@@ -102,4 +103,59 @@ async fn a_key_that_no_article_has_is_no_success() {
         }
     }
     assert_eq!(desk.keys().await.len(), 1);
+}
+
+/// An item that has nothing but a guid for an id.
+fn named(guid: &str, text: &str) -> String {
+    format!(
+        "<item><title>{text}</title><link>https://n.example/{text}</link><guid>{guid}</guid>\
+         <pubDate>2025-10-16</pubDate><description>{text}</description></item>"
+    )
+}
+
+/// Two boards whose ids run into each other, with these items.
+fn boards(desk: &Desk, a: &str, a_b: &str) {
+    let (a, a_b) = (feed(a), feed(a_b));
+    desk.server
+        .answer(move |request| Reply::ok(if request.path.ends_with("=a") { a.clone() } else { a_b.clone() }));
+}
+
+#[tokio::test]
+async fn two_articles_that_would_share_a_file_are_told() {
+    let (one, other) = (named("b-c", "one"), named("c", "other"));
+    let (first, second) = ("a/b-c", "a-b/c");
+    // Both at once, and each before the other.
+    for (before, loser) in
+        [(None, None), (Some((&*one, "")), Some(second)), (Some(("", &*other)), Some(first))]
+    {
+        for on_edit in ["keep", "update"] {
+            let mut desk = Desk::new("a,a-b", |_| Reply::status(500));
+            desk.shape = match on_edit {
+                "keep" => "key = \"{boardId}-{articleId}.md\"",
+                _ => "key = \"{boardId}-{articleId}.md\", on_edit = \"update\"",
+            };
+            if let Some((a, a_b)) = before {
+                boards(&desk, a, a_b);
+                assert_eq!(counts(&desk.sync().await), (1, 0, 0, 0, 0, 0));
+            }
+            boards(&desk, &(named("z", "unharmed") + &one), &other);
+            let saved = desk.files().await.remove("a-b-c.md");
+            for _ in 0..2 {
+                let plan = desk.line().await.preview(&Ask::plain("plan")).await.unwrap();
+                assert_eq!(plan.failed.len(), 1, "{plan:?}");
+                let report = desk.sync().await;
+                assert_eq!((report.counts.failed, report.exit_code()), (1, 3), "{report:?}");
+                let said = &report.errors[0];
+                assert!(said.message.contains(first) && said.message.contains(second), "{said:?}");
+                assert!(said.remedy.contains('/'), "{said:?}");
+                assert!(loser.is_none_or(|loser| said.key.as_deref() == Some(loser)), "{said:?}");
+            }
+            assert_eq!(desk.keys().await, ["a-b-c.md", "a-z.md"]);
+            let now = desk.files().await.remove("a-b-c.md");
+            assert!(saved.is_none() || saved == now, "the file is its first owner's");
+
+            desk.shape = "key = \"{boardId}/{articleId}.md\"";
+            assert_eq!(counts(&desk.sync().await), (1, 0, 2, 0, 0, 0), "told apart, both are saved");
+        }
+    }
 }
