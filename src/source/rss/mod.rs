@@ -27,7 +27,7 @@ use super::{Cursors, Event, Sink, Source, Versions};
 use crate::clock::SharedClock;
 use crate::config::RssSpec;
 use crate::error::{Context, Error, Kind, Result};
-use crate::http::{Answer, Ask, Http, shown};
+use crate::http::{Answer, Ask, Http, name_of, shown};
 use crate::record::{Body, Entry, Fingerprint, Scope};
 use crate::retry::Patience;
 use crate::shape::article::Article;
@@ -142,7 +142,8 @@ impl Feed {
     fn of(board: Option<&str>, url: &Url, silence: Arc<Silence>) -> Self {
         let (board, ids) = match board {
             Some(board) => (board.to_owned(), Ids::Board),
-            None => (item::key_part(&shown(url)).unwrap_or_else(|| "feed".to_owned()), Ids::Feed),
+            // No secret goes into keys, nor do they change with it.
+            None => (item::key_part(&name_of(url)).unwrap_or_else(|| "feed".to_owned()), Ids::Feed),
         };
         Feed { board, url: url.clone(), ids, silence }
     }
