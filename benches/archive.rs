@@ -60,7 +60,7 @@ fn markdown_of(file: PathBuf) -> usize {
         let article = article.unwrap_or_else(|bad: item::BadItem| panic!("{bad:?}"));
         to_markdown(&article.html, &Links::relative_to(&article.link)).unwrap().len()
     };
-    item::articles(feed::read(&xml).unwrap(), "25", item::Ids::Board).into_iter().map(markdown).sum()
+    item::articles(feed::read(&xml).unwrap(), "25", item::Ids::Board).articles.into_iter().map(markdown).sum()
 }
 
 /// The program from start to end, feeds served from memory: what is left is the network's.

@@ -9,7 +9,7 @@ pub fn survive(xml: &str) {
     if let Ok(feed) = feed::read(xml) {
         let (bytes, items) = (xml.len(), feed.items.len());
         assert!(items <= bytes);
-        for article in item::articles(feed, "25", item::Ids::Feed).into_iter().flatten() {
+        for article in item::articles(feed, "25", item::Ids::Feed).articles.into_iter().flatten() {
             assert!(article.id.len() <= 100 && !article.id.contains('/') && !article.id.is_empty());
             let json = article.to_json().unwrap();
             assert!(json.len() <= 8 * bytes + 1_000);

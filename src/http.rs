@@ -17,7 +17,7 @@ use url::Url;
 use crate::clock::SharedClock;
 use crate::error::{Error, Kind, Result};
 use crate::retry::{self, Patience, Verdict};
-use crate::secret::Secret;
+use crate::secret::{Secret, may_be_secret, names_a_secret};
 use crate::tls::{self, Authorities};
 
 /// Enough for a move to another host and to https; more is a loop.
@@ -127,12 +127,29 @@ fn sendable(name: &HeaderName, value: &str) -> Result<HeaderValue> {
     })
 }
 
-/// An address for messages: without user name and password.
+/// An address for messages: without user name, password and what may be a secret in its query.
 pub fn shown(url: &Url) -> String {
+    hiding(url, may_be_secret)
+}
+
+/// An address as a name: the same whatever its user and its secrets are.
+pub fn name_of(url: &Url) -> String {
+    hiding(url, names_a_secret)
+}
+
+fn hiding(url: &Url, hides: fn(&str) -> bool) -> String {
     let mut url = url.clone();
     // Both only fail on addresses that cannot have a user, which then has none to hide.
     let _ = url.set_password(None);
     let _ = url.set_username("");
+    let hidden = |pair: &str| match pair.split_once('=') {
+        Some((name, value)) if !value.is_empty() && hides(name) => format!("{name}=***"),
+        _ => pair.to_owned(),
+    };
+    if let Some(query) = url.query() {
+        let query: Vec<String> = query.split('&').map(hidden).collect();
+        url.set_query(Some(&query.join("&")));
+    }
     url.into()
 }
 

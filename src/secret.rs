@@ -53,3 +53,32 @@ impl SecretRef {
         })
     }
 }
+
+/// Keys that would hold a secret if they were allowed to. Their `_env` and `_file` forms are.
+const SECRET_NAMES: [&str; 12] = [
+    "access_key",
+    "api_key",
+    "apikey",
+    "authorization",
+    "bearer",
+    "credentials",
+    "passphrase",
+    "passwd",
+    "password",
+    "secret",
+    "secret_key",
+    "token",
+];
+
+/// Whether a key of this name asks for a secret in plain text.
+pub fn names_a_secret(key: &str) -> bool {
+    let key = key.to_ascii_lowercase().replace('-', "_");
+    SECRET_NAMES
+        .iter()
+        .any(|name| key.strip_suffix(name).is_some_and(|before| before.is_empty() || before.ends_with('_')))
+}
+
+/// Whether a query parameter of this name may hold one: then no message shows it.
+pub fn may_be_secret(parameter: &str) -> bool {
+    names_a_secret(parameter) || matches!(parameter, "sig" | "key" | "signature")
+}

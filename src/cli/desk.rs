@@ -31,16 +31,16 @@ impl Desk {
         registry::open(spec, memory, access).await
     }
 
-    /// An ask with progress shown and Ctrl-C heard.
+    /// An ask with progress shown, and signals heard.
     pub fn ask(&self, trigger: &'static str) -> Ask {
         Ask { stop: self.stop(), progress: self.out.progress(), ..Ask::plain(trigger) }
     }
 
-    /// Set by Ctrl-C: once = finish what is in flight, twice = now.
+    /// Set by Ctrl-C, or by whoever supervises: once = finish what is in flight, twice = now.
     pub fn stop(&self) -> Stop {
         let stop = Stop::default();
         let (asked, out) = (stop.clone(), self.out);
-        signals::heed(signals::BY_HAND, move || {
+        signals::heed(move || {
             let first = !asked.is_set();
             if first {
                 asked.set();

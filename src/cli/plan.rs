@@ -197,6 +197,9 @@ fn closing(plan: &Preview) -> String {
         count(deletes, "delete"),
         plan.unchanged
     );
+    if plan.skipped > 0 {
+        line.push_str(&format!("; {} skipped", plan.skipped));
+    }
     if !plan.held.is_empty() {
         line.push_str(&format!("; {} held", plan.held.len()));
     }

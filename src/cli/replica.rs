@@ -138,7 +138,7 @@ fn told(status: &StatusReport) -> String {
 async fn run(desk: &Desk, engine: &Engine) -> Result<u8> {
     let (stop, stopped) = watch::channel(false);
     let out = desk.out;
-    signals::heed(signals::BY_ANYBODY, move || {
+    signals::heed(move || {
         let first = !stop.send_replace(true);
         if first {
             out.note(STOPPING);

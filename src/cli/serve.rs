@@ -39,7 +39,7 @@ impl Serve {
         log::start(self.log_format == LogFormat::Json, desk.out.quiet, desk.clock.clone());
         // Before anybody can know that it is there.
         let house = server.house();
-        signals::heed(signals::BY_ANYBODY, move || {
+        signals::heed(move || {
             let first = house.ask_to_stop();
             if first {
                 tracing::info!("stopping after what is in flight; once more to stop at once");

@@ -5,17 +5,17 @@ use std::task::Poll;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// What a person's Ctrl-C sends.
-pub const BY_HAND: &[SignalKind] = &[SignalKind::interrupt()];
-/// And what a supervisor sends.
-pub const BY_ANYBODY: &[SignalKind] = &[SignalKind::interrupt(), SignalKind::terminate()];
+/// What a person's Ctrl-C sends, and what a supervisor does.
+fn kinds() -> [SignalKind; 2] {
+    [SignalKind::interrupt(), SignalKind::terminate()]
+}
 
 pub const STOPPING: &str = "Stopping after what is in flight; once more to stop at once.";
 
 /// Heed these from now on, not from whenever a task comes to run: until then they end the process the hard way.
 /// `ask` is called for each, and answers `false` when it was asked before: then the process ends at once.
-pub fn heed(kinds: &[SignalKind], ask: impl Fn() -> bool + Send + 'static) {
-    let mut heard: Vec<Signal> = kinds.iter().filter_map(|kind| signal(*kind).ok()).collect();
+pub fn heed(ask: impl Fn() -> bool + Send + 'static) {
+    let mut heard: Vec<Signal> = kinds().into_iter().filter_map(|kind| signal(kind).ok()).collect();
     tokio::spawn(async move {
         loop {
             poll_fn(|context| {

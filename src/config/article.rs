@@ -187,10 +187,32 @@ impl KeyTemplate {
 
     /// Take a key apart; `None` = it is not of this making.
     pub fn name(&self, key: &str) -> Option<Named> {
-        let mut found = Found::default();
-        if !matches(&self.parts, key, &mut found) {
-            return None;
+        let (mut found, mut first) = (Found::default(), None);
+        matches(&self.parts, key, &mut found, &mut |found| {
+            first = Some(found.clone());
+            true
+        });
+        self.named(&first?)
+    }
+
+    /// All that a key may say. It is one thing where no id can hold what stands between board and article.
+    pub fn names(&self, key: &str) -> Vec<Named> {
+        let ends = |part: &Part| matches!(part, Part::Board | Part::Article);
+        let between = self.parts.iter().skip_while(|part| !ends(part)).skip(1).take_while(|part| !ends(part));
+        let apart =
+            |part: &Part| matches!(part, Part::Text(text) if !text.bytes().all(|byte| fits_id(&byte)));
+        if between.into_iter().any(apart) {
+            return self.name(key).into_iter().collect();
         }
+        let mut names = Vec::new();
+        matches(&self.parts, key, &mut Found::default(), &mut |found| {
+            names.extend(self.named(found));
+            false
+        });
+        names
+    }
+
+    fn named(&self, found: &Found<'_>) -> Option<Named> {
         let number = |text: &str| text.parse::<i16>().ok();
         let day = |text: &str| text.parse::<i8>().ok();
         let date = || Date::new(number(found.year)?, day(found.month)?, day(found.day)?).ok();
@@ -199,7 +221,7 @@ impl KeyTemplate {
     }
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Found<'k> {
     board: &'k str,
     article: &'k str,
@@ -208,18 +230,30 @@ struct Found<'k> {
     day: &'k str,
 }
 
-fn matches<'k>(parts: &[Part], key: &'k str, found: &mut Found<'k>) -> bool {
-    let Some((part, rest)) = parts.split_first() else { return key.is_empty() };
+/// What ids are made of.
+fn fits_id(byte: &u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.')
+}
+
+/// Every way to take a key apart goes to `each`, until that has had enough.
+fn matches<'k>(
+    parts: &[Part],
+    key: &'k str,
+    found: &mut Found<'k>,
+    each: &mut dyn FnMut(&Found<'k>) -> bool,
+) -> bool {
+    let Some((part, rest)) = parts.split_first() else { return key.is_empty() && each(found) };
     let digits =
         |count: usize| key.get(..count).filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
     let (slot, count) = match part {
-        Part::Text(text) => return key.strip_prefix(&**text).is_some_and(|key| matches(rest, key, found)),
+        Part::Text(text) => {
+            return key.strip_prefix(&**text).is_some_and(|key| matches(rest, key, found, each));
+        }
         Part::Year => (&mut found.year, 4),
         Part::Month => (&mut found.month, 2),
         Part::Day => (&mut found.day, 2),
         Part::Board | Part::Article => {
-            let fits = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
-            let longest = key.bytes().take_while(fits).count();
+            let longest = key.bytes().take_while(fits_id).count();
             return (1..=longest).any(|end| {
                 let (name, tail) = key.split_at(end);
                 if *part == Part::Board {
@@ -227,13 +261,13 @@ fn matches<'k>(parts: &[Part], key: &'k str, found: &mut Found<'k>) -> bool {
                 } else {
                     found.article = name;
                 }
-                matches(rest, tail, found)
+                matches(rest, tail, found, each)
             });
         }
     };
     let Some(text) = digits(count) else { return false };
     *slot = text;
-    matches(rest, &key[count..], found)
+    matches(rest, &key[count..], found, each)
 }
 
 pub fn read(settings: Option<&Field<'_>>) -> Option<ShapeSpec> {
@@ -288,6 +322,19 @@ mod tests {
         let flat = KeyTemplate::parse("{articleId}-of-{boardId}").unwrap();
         assert_eq!(flat.name("a-of-b-of-c").unwrap().article, "a");
         assert_eq!(flat.name("a-of-b").unwrap().date, None);
+    }
+
+    #[test]
+    fn all_that_a_key_may_say_is_told() {
+        let names = |template: &str, key: &str| -> Vec<String> {
+            let names = KeyTemplate::parse(template).unwrap().names(key);
+            names.into_iter().map(|named| format!("{}/{}", named.board, named.article)).collect()
+        };
+        assert_eq!(names("{boardId}-{articleId}.md", "a-b-c.md"), ["a/b-c", "a-b/c"]);
+        assert_eq!(names("{boardId}-{articleId}.md", "a-b.md"), ["a/b"]);
+        assert_eq!(names("{boardId}/{articleId}.md", "a-b/c-d.md"), ["a-b/c-d"]);
+        assert_eq!(names(KEY, "rss/a-b/2025_10_16_c_2025_10_16_d.md"), ["a-b/c_2025_10_16_d"]);
+        assert!(names("{boardId}-{articleId}.md", "a.md").is_empty());
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::document::{Entry, Node, Value};
 use super::locate::{Problems, Span, nearest, suggestion};
 use super::model::Limit;
 use super::{redact, values};
-use crate::secret::SecretRef;
+use crate::secret::{SecretRef, names_a_secret};
 
 /// Longest value a message repeats.
 const REPEATED_MAX: usize = 40;
@@ -305,7 +305,7 @@ impl<'n> Field<'n> {
             keys => format!("expected one of: {}", listed(keys)),
         };
         let known = keys.iter().any(|known| known.strip_suffix("_env") == Some(key));
-        if redact::names_a_secret(key) && (known || !keys.contains(&key)) {
+        if names_a_secret(key) && (known || !keys.contains(&key)) {
             let message = format!("`{key}` {place} would hold a secret; this file must not");
             let note = if known {
                 format!("use `{key}_env = \"NAME\"` for a variable or `{key}_file = \"path\"` for a file")

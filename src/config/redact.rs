@@ -4,32 +4,10 @@
 
 use std::ops::Range;
 
+use crate::secret::{may_be_secret, names_a_secret};
+
 /// Stands for what is hidden, whatever its length.
 const MASK: &str = "***";
-
-/// Keys that would hold a secret if they were allowed to. Their `_env` and `_file` forms are.
-const SECRET_NAMES: [&str; 12] = [
-    "access_key",
-    "api_key",
-    "apikey",
-    "authorization",
-    "bearer",
-    "credentials",
-    "passphrase",
-    "passwd",
-    "password",
-    "secret",
-    "secret_key",
-    "token",
-];
-
-/// Whether a key of this name asks for a secret in plain text.
-pub fn names_a_secret(key: &str) -> bool {
-    let key = key.to_ascii_lowercase().replace('-', "_");
-    SECRET_NAMES
-        .iter()
-        .any(|name| key.strip_suffix(name).is_some_and(|before| before.is_empty() || before.ends_with('_')))
-}
 
 /// Whether this can be the name of a variable rather than the secret itself.
 pub fn is_variable_name(text: &str) -> bool {
@@ -121,7 +99,7 @@ fn query_secrets(text: &str, part: Range<usize>) -> Vec<Range<usize>> {
     let mut hidden = Vec::new();
     for pair in text[at..part.end].split(['&', ';']) {
         if let Some((key, value)) = pair.split_once('=')
-            && (names_a_secret(key) || matches!(key, "sig" | "key" | "signature"))
+            && may_be_secret(key)
             && !value.is_empty()
         {
             hidden.push(at + key.len() + 1..at + pair.len());

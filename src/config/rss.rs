@@ -10,6 +10,7 @@ use super::model::From;
 use super::reader::{Field, Keys, Reader, repeated};
 use super::source::Around;
 use super::{redact, values};
+use crate::http::name_of;
 use crate::secret::SecretRef;
 
 pub const RSS_KEYS: Keys = &["rss", "boards", "preview", "timeout"];
@@ -144,9 +145,15 @@ fn by_url(field: &Field<'_>) -> Option<Vec<FeedSpec>> {
             return None;
         }
         let feed = FeedSpec { board: None, url: address(&item, text)? };
-        if !feeds.contains(&feed) {
-            feeds.push(feed);
+        if feeds.contains(&feed) {
+            continue;
         }
+        if feeds.iter().any(|other| name_of(&other.url) == name_of(&feed.url)) {
+            let message = "this feed and another differ in nothing but a secret, and would share their files";
+            item.wrong_with(message, "give each a pipeline of its own, with a `key` of its own");
+            return None;
+        }
+        feeds.push(feed);
     }
     if feeds.is_empty() {
         return field.unexpected("the URL of a feed, or a list of URLs");

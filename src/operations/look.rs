@@ -84,7 +84,7 @@ fn unknown(key: &str, near: &Near<'_>) -> Error {
 pub async fn is_known(specs: &[&config::Pipeline], memory: &Memory, key: &str, stop: &Stop) -> Result<()> {
     let mut near = Near::to(key);
     for spec in specs {
-        if memory_of(spec, memory, key).await?.is_some() {
+        if memory_of(spec, memory, key).await?.is_some_and(|remembered| remembered.is_called(key)) {
             return Ok(());
         }
         remembered_near(spec, memory, key, &mut near).await?;

@@ -36,7 +36,7 @@ pub struct Audit {
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)] // serde's signature
-fn is_zero(number: &u64) -> bool {
+pub(super) fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
@@ -225,6 +225,7 @@ impl Pipeline {
             if step.entry.is_none() {
                 self.note_absent(&step, found).await?;
             } else if !is_drift
+                && !super::weigh::is_over(self, &step)
                 && !self.is_in_the_way(&past, &step).await?
                 && !self.is_unusable(&past, &step).await
                 && self.really_stale(&step).await?

@@ -13,7 +13,7 @@ use super::read::left_so;
 use super::reading::Reading;
 use super::scopes::{Absence, Scopes};
 use super::steps::Steps;
-use super::weigh::{Weighed, is_edited, needs_a_look, strayed, weigh};
+use super::weigh::{Weighed, is_edited, is_over, needs_a_look, strayed, weigh};
 use super::{Ask, Pipeline};
 use crate::config::Heal;
 use crate::error::Result;
@@ -164,6 +164,7 @@ impl Decider<'_> {
         }
         match as_what {
             Weighed::AsPlanned if step.entry.is_none() => self.absent(step),
+            Weighed::AsPlanned if is_over(self.line, &step) => self.leave_to_time(step),
             Weighed::AsPlanned => self.consider(step),
             Weighed::Edited => self.hold(&step, EDITED, true),
             Weighed::Foreign => {
@@ -175,6 +176,16 @@ impl Decider<'_> {
                 Ok(())
             }
         }
+    }
+
+    /// Too old to be written. What is known of it is kept up to date, for as long as its file is there.
+    fn leave_to_time(&mut self, mut step: Step) -> Result<()> {
+        if step.base.is_some() {
+            step.action = Action::Restamp;
+            return self.consider(step);
+        }
+        self.report.count(&step.scope, |counts| counts.skipped += 1);
+        Ok(())
     }
 
     async fn weigh_unseen(&mut self, unseen: &mut Steps, scopes: &Scopes) -> Result<()> {

@@ -1,6 +1,6 @@
 //! Whether anybody knows a key: what is remembered, the store, the source. A key that nobody knows was mistyped.
 
-use super::why::{Near, identities_of};
+use super::why::{Near, names_of};
 use super::{Pipeline, Stop, parked};
 use crate::error::{Error, Kind, Result};
 use crate::record::Entry;
@@ -12,7 +12,7 @@ use crate::store::StoreExt;
 impl Pipeline {
     /// Something is decided about it or parked under it, or the store holds it.
     pub async fn keeps(&self, key: &str) -> Result<bool> {
-        let names = identities_of(self.shape.as_ref(), key);
+        let names = names_of(self.shape.as_ref(), key);
         for identity in &names {
             let decision: Option<Decision> = self.state.read(&keys::decision(&self.name, identity)).await?;
             if decision.is_some() {
@@ -20,7 +20,7 @@ impl Pipeline {
             }
         }
         let parked = parked::load(self).await?;
-        if parked.iter().any(|(entry, parked)| entry == key || names.contains(&parked.identity)) {
+        if parked.values().any(|parked| names.contains(&parked.identity)) {
             return Ok(true);
         }
         Ok(self.store.get_one(key).await?.is_some())
@@ -60,17 +60,18 @@ impl Pipeline {
         }
     }
 
+    /// By its identity or by the key it would have. What is too bad to have one may be whatever the shape claims it is.
     fn is_called(&self, entry: &Entry, key: &str, near: &mut Near<'_>) -> bool {
-        let identity = self.shape.identify(entry).map(|known| known.identity).unwrap_or_default();
-        if entry.id == key
-            || self.shape.key(entry).is_some_and(|own| own == key)
-            || identities_of(self.shape.as_ref(), key).contains(&identity)
-        {
+        let shape = self.shape.as_ref();
+        let identity = shape.identify(entry).map_or_else(|_| entry.id.clone(), |known| known.identity);
+        let by_key = match shape.key(entry) {
+            Some(own) => own == key,
+            None => shape.claims(key).as_ref() == Some(&identity),
+        };
+        if by_key || names_of(shape, key).contains(&identity) {
             return true;
         }
-        if !identity.is_empty() {
-            near.weigh(&identity);
-        }
+        near.weigh(&identity);
         false
     }
 }

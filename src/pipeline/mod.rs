@@ -20,6 +20,7 @@ use crate::store::{SharedStore, Sum};
 mod ahead;
 mod apply;
 pub mod audit;
+mod clash;
 pub mod cores;
 mod cursors;
 mod decide;

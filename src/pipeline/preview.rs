@@ -21,6 +21,9 @@ pub struct Preview {
     pub unproven: Vec<Unproven>,
     pub failed: Vec<crate::error::Fault>,
     pub unchanged: u64,
+    /// Left out of the store: too old, rejected, shadowed.
+    #[serde(skip_serializing_if = "super::audit::is_zero")]
+    pub skipped: u64,
     pub requests: Requests,
     pub writes: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -106,6 +109,7 @@ impl Pipeline {
             std::mem::take(&mut report.errors).into_iter().filter(|fault| fault.scope.is_none()).collect();
         preview.warnings = std::mem::take(&mut report.warnings);
         preview.unchanged += report.counts.unchanged;
+        preview.skipped = report.counts.skipped;
         preview.requests.made = self.source.requests();
         preview.writes = (preview.add.len() + preview.update.len() + preview.delete.len()) as u64;
         Ok(Some(preview))

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
+use super::clash::Clashes;
 use super::detect::{self, Finding, Known};
 use super::first::Onward;
 use super::footing::{self, Ground};
@@ -16,9 +17,10 @@ pub use super::reading::Reading;
 use super::sightings::{Row, Sighting, Sightings, What};
 use super::since;
 use super::stock::Strangers;
+use super::why::names_of;
 use super::{Ask, Pipeline};
 use crate::error::{Error, Fault, Kind, Result};
-use crate::record::Fingerprint;
+use crate::record::{Entry, Fingerprint};
 use crate::source::{self, Cursors, Events};
 use crate::state::footing::Footing;
 use crate::state::held::Verdict;
@@ -121,6 +123,7 @@ pub(super) struct Merge<'a> {
     baseline: Lines,
     joined: Joined,
     strangers: Strangers,
+    clashes: Clashes,
     pub found: Reading,
     last: Option<(String, String)>,
     /// What the last run left, until something is sighted.
@@ -157,9 +160,23 @@ impl<'a> Merge<'a> {
         let (sum, all_new) = (footing::nothing_yet(line, ask), Some(PlanId::of(&line.name)));
         let found = Reading { sum, all_new, ..Reading::default() };
         let (only, heal) = (ask.only.as_deref(), &ask.heal);
-        let strangers = Strangers::default();
+        let (strangers, clashes) = (Strangers::default(), Clashes::default());
         let (last, ground, onward) = (None, None, None);
-        Merge { line, only, heal, past, report, baseline, joined, strangers, found, last, ground, onward }
+        Merge {
+            line,
+            only,
+            heal,
+            past,
+            report,
+            baseline,
+            joined,
+            strangers,
+            clashes,
+            found,
+            last,
+            ground,
+            onward,
+        }
     }
 
     async fn all(&mut self, mut sightings: Sightings) -> Result<()> {
@@ -232,7 +249,7 @@ impl<'a> Merge<'a> {
     async fn sighting(&mut self, sighting: Box<Sighting>) -> Result<()> {
         self.ground = None;
         let known = self.baseline_of(&sighting.identity).await?;
-        if !self.wanted(&sighting.identity, known.as_ref()) {
+        if !self.wanted(&sighting.identity, Some(&sighting.entry), known.as_ref()) {
             return Ok(());
         }
         if self.past.holds(&sighting.identity) {
@@ -271,9 +288,13 @@ impl<'a> Merge<'a> {
             }
             What::Gone => return if let Some(known) = known { self.push_gone(known).await } else { Ok(()) },
         }
+        let peeked = known.as_ref().map(peek).transpose()?;
+        if let Some(error) = self.clashes.meet(self.line, &sighting, peeked.as_ref()).await? {
+            self.bad(&sighting.identity, &sighting.entry.scope, Fault::of(&error));
+            return Ok(());
+        }
         self.report.count(&sighting.entry.scope, |counts| counts.scanned += 1);
         let stamp = self.line.shape.stamp(&sighting.entry);
-        let peeked = known.as_ref().map(peek).transpose()?;
         let seen = self.at(&sighting.identity, peeked.as_ref()).await?;
         let known_as = peeked.as_ref().zip(known.as_ref()).map(|(peeked, known)| Known {
             stamp: known.fingerprint.unwrap_or(Fingerprint([0; 32])),
@@ -371,7 +392,7 @@ impl<'a> Merge<'a> {
     async fn unseen(&mut self, known: Listed) -> Result<()> {
         let identity = keys::below(&keys::bases(&self.line.name), &known.key).to_owned();
         self.know(&identity, &known)?;
-        if !self.wanted(&identity, Some(&known)) {
+        if !self.wanted(&identity, None, Some(&known)) {
             return Ok(());
         }
         let peeked = peek(&known)?;
@@ -448,14 +469,18 @@ impl<'a> Merge<'a> {
         }
     }
 
-    /// `--only KEY`: everything else is as if it were not there, seen or unseen.
-    fn wanted(&self, identity: &str, known: Option<&Listed>) -> bool {
+    /// `--only KEY`, an identity or the key it has in the store: everything else is as if it were not there, seen or unseen.
+    fn wanted(&self, identity: &str, entry: Option<&Entry>, known: Option<&Listed>) -> bool {
         let Some(only) = self.only else { return true };
-        let key =
-            known.and_then(|line| peek(line).ok()).and_then(|peeked| peeked.key.map(|key| key.to_string()));
-        let by_prefix =
-            || self.line.shape.key_prefix().is_some_and(|prefix| only.strip_prefix(prefix) == Some(identity));
-        identity == only || key.as_deref() == Some(only) || by_prefix()
+        let shape = self.line.shape.as_ref();
+        let by_base = || {
+            let peeked = known.and_then(|line| peek(line).ok());
+            peeked.is_some_and(|peeked| peeked.key.as_deref() == Some(only))
+        };
+        let by_entry = || entry.and_then(|entry| shape.key(entry)).is_some_and(|key| key == only);
+        // Its file may be there from before, under another day.
+        let by_claim = || known.is_none() && shape.claims(only).as_deref() == Some(identity);
+        names_of(shape, only).iter().any(|name| name == identity) || by_base() || by_entry() || by_claim()
     }
 }
 

@@ -90,6 +90,13 @@ pub async fn is_edited(line: &Pipeline, past: &Past, step: &Step) -> Result<bool
     Ok(stored.is_some_and(|stored| Fingerprint::of(&stored.value) != base.bytes_hash()))
 }
 
+/// Its entry is older than anything of its kind is kept: nothing is written for it.
+pub fn is_over(line: &Pipeline, step: &Step) -> bool {
+    let key = || step.entry.as_ref().and_then(|entry| line.shape.key(entry));
+    line.shape.expires_below().is_some()
+        && key().is_some_and(|key| line.shape.expired(&key, None, line.clock.now()))
+}
+
 async fn after(line: &Pipeline, step: &Step) -> Result<Option<Fingerprint>> {
     Ok(match render::render(line, step).await?.rendered {
         Rendered::Put(output) => Some(output.fingerprint),

@@ -255,6 +255,15 @@ impl Remembered {
     pub fn is_owner(&self) -> bool {
         self.base.is_some()
     }
+
+    /// The key is its name or the one it has, or had, in the store. A shape may claim others for it, which it never had.
+    pub fn is_called(&self, key: &str) -> bool {
+        let stone = self.stone.as_ref().map(|stone| stone.key.as_deref().unwrap_or(&self.identity));
+        let base = self.base.as_ref().map(|base| base.key(&self.identity));
+        let held = self.held.as_ref().map(|held| held.key.as_str());
+        let mut keys = [base, stone, held].into_iter().flatten().peekable();
+        self.identity == key || keys.peek().is_none() || keys.any(|own| own == key)
+    }
 }
 
 /// What a pipeline of the config remembers of a key. The state alone is asked: neither source nor store is opened.
@@ -277,11 +286,14 @@ async fn remembered(state: &State, name: &str, shape: &dyn Shape, key: &str) -> 
 }
 
 /// What a key may be called in state: by the shape's claim, below its prefix, or itself.
-pub(super) fn identities_of(shape: &dyn Shape, key: &str) -> Vec<String> {
+fn identities_of(shape: &dyn Shape, key: &str) -> Vec<String> {
+    shape.claims(key).into_iter().chain(names_of(shape, key)).collect()
+}
+
+/// Whose key it is beyond doubt: below the shape's prefix, or itself.
+pub(super) fn names_of(shape: &dyn Shape, key: &str) -> Vec<String> {
     let below = shape.key_prefix().and_then(|prefix| key.strip_prefix(prefix)).map(str::to_owned);
-    let mut names: Vec<String> = shape.claims(key).into_iter().chain(below).collect();
-    names.push(key.to_owned());
-    names
+    below.into_iter().chain([key.to_owned()]).collect()
 }
 
 async fn held_about(state: &State, name: &str, identity: &str) -> Result<Option<HeldItem>> {

@@ -135,6 +135,11 @@ pub trait Shape: Send + Sync {
     /// The identity of a key that is already in the store, if it is of this shape's making.
     fn claims(&self, key: &str) -> Option<String>;
 
+    /// All identities that would be written under this key, where there may be more than one.
+    fn namesakes(&self, _key: &str) -> Vec<String> {
+        Vec::new()
+    }
+
     fn render(&self, input: &Input<'_>) -> Result<Rendered>;
 
     fn absent(&self, prior: &Prior, value: Option<&[u8]>, now: Timestamp) -> Absent;

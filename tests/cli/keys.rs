@@ -47,6 +47,23 @@ fn a_key_that_nobody_knows_is_no_success() {
     home.run(&["sync", "--only", "theirs"]).ends(0);
 }
 
+/// A policy is known by its name, not by the file it is read from: another file may have the same.
+#[test]
+fn a_policy_is_asked_for_by_its_key_or_its_name() {
+    let home = Home::new(
+        "[pipelines.rules]\nfrom = { files = \"docs\" }\nas = \"policy\"\ninto = \"sqlite:r.db\"\n",
+    );
+    for name in ["docs/one.md", "docs/two.md", "docs/three.md"] {
+        home.write(name, "# A rule\n");
+    }
+    for (only, code, added) in [("policy:one", 0, 1), ("two", 0, 1), ("two.md", 1, 0), ("policy:four", 1, 0)]
+    {
+        let ran = home.run(&["sync", "--only", only, "--json"]).ends(code);
+        let count = if code == 0 { ran.run()["added"].clone() } else { 0.into() };
+        assert_eq!(count, added, "{only}");
+    }
+}
+
 /// Nobody can say what a source holds that cannot be read.
 #[test]
 fn a_source_that_cannot_be_read_is_told_and_not_the_key() {

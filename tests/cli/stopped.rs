@@ -1,4 +1,4 @@
-//! Ctrl-C in the middle of follow-up work: what is in flight ends, the rest waits for the next time.
+//! Ctrl-C, or a supervisor's SIGTERM, in the middle of follow-up work: what is in flight ends, the rest waits for the next time.
 
 use std::fs;
 use std::io::Read as _;
@@ -37,12 +37,12 @@ fn begun(home: &Home) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// Start it, and ask it once to stop when its first commands are under way.
-async fn asked_to_stop(home: &Home, args: &[&str]) -> Child {
+/// Start it, and ask it once to stop, by this signal, when its first commands are under way.
+async fn asked_to_stop(home: &Home, args: &[&str], by: &str) -> Child {
     let before = begun(home).len();
     let mut child = home.start(args);
     support::until("commands to be under way", || begun(home).len() == before + AT_ONCE).await;
-    signal(&child, "INT");
+    signal(&child, by);
     line_on_stderr(&mut child, "Stopping after what is in flight");
     child
 }
@@ -61,7 +61,7 @@ fn waiting(home: &Home) -> Vec<Value> {
 #[tokio::test]
 async fn what_was_not_begun_stays_in_the_queue() {
     let home = gated();
-    let child = asked_to_stop(&home, &["sync", "--json"]).await;
+    let child = asked_to_stop(&home, &["sync", "--json"], "INT").await;
     home.remove("gate");
     let run = ended(child).ends(130).run();
     assert_eq!((&run["status"], &run["added"]), (&"canceled".into(), &FILES.into()), "{run}");
@@ -72,7 +72,7 @@ async fn what_was_not_begun_stays_in_the_queue() {
     assert!(left.iter().all(|task| task["error"].is_null()), "{left:?}");
 
     home.write("gate", "");
-    let child = asked_to_stop(&home, &["queue", "work", "--json"]).await;
+    let child = asked_to_stop(&home, &["queue", "work", "--json"], "INT").await;
     home.remove("gate");
     let worked = ended(child).ends(130).json();
     assert_eq!((&worked["done"], &worked["stopped"]), (&AT_ONCE.into(), &true.into()), "{worked}");
@@ -87,14 +87,32 @@ async fn what_was_not_begun_stays_in_the_queue() {
 }
 
 #[tokio::test]
-async fn asked_twice_it_ends_at_once() {
+async fn a_supervisor_that_ends_it_is_told_how_far_it_came() {
     let home = gated();
-    let mut child = asked_to_stop(&home, &["sync"]).await;
-    signal(&child, "INT");
-    assert_eq!(child.wait().unwrap().code(), Some(130), "the gate is still there");
+    let child = asked_to_stop(&home, &["sync", "--json"], "TERM").await;
     home.remove("gate");
-    home.run(&["sync", "--json"]).ends(0).run();
-    assert!(waiting(&home).is_empty());
+    let run = ended(child).ends(130).run();
+    assert_eq!((&run["status"], &run["added"]), (&"canceled".into(), &FILES.into()), "{run}");
+    let runs = home.run(&["runs", "--json"]).ends(0).json();
+    assert_eq!(
+        (&runs["runs"][0]["id"], &runs["runs"][0]["status"]),
+        (&run["id"], &"canceled".into()),
+        "{runs}"
+    );
+    assert_eq!(waiting(&home).len(), FILES - AT_ONCE);
+}
+
+#[tokio::test]
+async fn asked_twice_it_ends_at_once() {
+    for by in ["INT", "TERM"] {
+        let home = gated();
+        let mut child = asked_to_stop(&home, &["sync"], by).await;
+        signal(&child, by);
+        assert_eq!(child.wait().unwrap().code(), Some(130), "the gate is still there");
+        home.remove("gate");
+        home.run(&["sync", "--json"]).ends(0).run();
+        assert!(waiting(&home).is_empty());
+    }
 }
 
 /// Of several pipelines those that were not begun make it no success.

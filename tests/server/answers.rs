@@ -28,6 +28,18 @@ async fn same(serving: &Serving, home: &Home, path: &str, args: &[&str]) -> Valu
 }
 
 #[tokio::test]
+async fn a_key_that_nobody_knows_is_no_success() {
+    let home = Home::with_notes(2);
+    let serving = Serving::of(&home).await;
+    for path in ["plan", "run", "start"].map(|what| format!("/api/pipelines/notes/{what}")) {
+        serving.post(&path, Some(json!({ "only": "77.md" }))).await.refused(404, "not_found");
+    }
+    let run = serving.post("/api/pipelines/notes/run", Some(json!({ "only": "01.md" }))).await.is(200).json();
+    assert_eq!(run["runs"][0]["added"], 1, "{run}");
+    assert_eq!(home.keys("registry"), ["01.md"]);
+}
+
+#[tokio::test]
 async fn what_is_planned_held_approved_and_undone_is_what_the_command_line_shows() {
     let (home, serving) = held().await;
     let plan = serving.post("/api/pipelines/notes/plan", None).await.is(200).json();

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::error::{Error, Kind};
-use crate::operations::{self, NotStarted, Plans, Runs};
+use crate::operations::{self, NotStarted, Plans, Runs, look};
 use crate::pipeline::Ask;
 use crate::pipeline::audit::Budget;
 use crate::schedule::{Rhythm, overview, pauses, slots};
@@ -61,14 +61,13 @@ pub async fn resume(State(house): State<Arc<House>>, Named(name): Named<String>)
 }
 
 pub async fn run(State(house): State<Arc<House>>, Named(name): Named<String>, body: Bytes) -> Answer {
-    let ask = asked(&house, &body, "api")?;
-    house.pipeline(&name)?;
+    let ask = asked(&house, &name, &body, "api").await?;
     answer::ok(&Runs::of(vec![house.sync(&name, ask).await?]))
 }
 
 /// Answers at once; the end of the run is an event, and in the history.
 pub async fn start(State(house): State<Arc<House>>, Named(name): Named<String>, body: Bytes) -> Answer {
-    let ask = asked(&house, &body, "api")?;
+    let ask = asked(&house, &name, &body, "api").await?;
     let spec = house.pipeline(&name)?;
     if house.memory.locks.is_taken(&spec.name).await {
         return Err(Error::new(Kind::Busy, format!("{name} is already running")).into());
@@ -79,8 +78,7 @@ pub async fn start(State(house): State<Arc<House>>, Named(name): Named<String>, 
 }
 
 pub async fn plan(State(house): State<Arc<House>>, Named(name): Named<String>, body: Bytes) -> Answer {
-    let ask = asked(&house, &body, "plan")?;
-    house.pipeline(&name)?;
+    let ask = asked(&house, &name, &body, "plan").await?;
     let shared = house.clone();
     let plan = house
         .work(move || async move { operations::plan(shared.pipeline(&name)?, &shared.memory, &ask).await });
@@ -128,7 +126,17 @@ pub async fn scheduled(State(house): State<Arc<House>>, Asked(asked): Asked<Sche
     answer::ok(&runs)
 }
 
-fn asked(house: &House, body: &[u8], trigger: &'static str) -> Result<Ask, No> {
+/// What is asked of a pipeline that is there, about a key that it knows.
+async fn asked(house: &Arc<House>, name: &str, body: &[u8], trigger: &'static str) -> Result<Ask, No> {
     let RunAsked { full, only } = answer::body(body)?;
-    Ok(Ask { full, only, ..house.ask(trigger) })
+    house.pipeline(name)?;
+    let ask = Ask { full, only, ..house.ask(trigger) };
+    if let Some(key) = ask.only.clone() {
+        let (shared, name, stop) = (house.clone(), name.to_owned(), ask.stop.clone());
+        let known = house.work(move || async move {
+            look::is_known(&[shared.pipeline(&name)?], &shared.memory, &key, &stop).await
+        });
+        known.await?;
+    }
+    Ok(ask)
 }

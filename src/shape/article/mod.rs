@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 pub use item::{Article, Attachment, Head, Preview};
 
 use super::{Absent, Existing, Identified, Input, Output, Prior, Rendered, Shape};
-use crate::config::{ArticleSpec, OnEdit};
+use crate::config::{ArticleSpec, Named, OnEdit};
 use crate::error::{Error, Result};
 use crate::record::{Entry, Fingerprint};
 
@@ -86,10 +86,16 @@ impl Articles {
                 return Ok(Rendered::NeedBody);
             }
             // It is written again for what can be had now; what still cannot is asked for on the next run.
-            if missing(article).len() < carry.missing.len() {
+            let missing = missing(article);
+            if missing.len() < carry.missing.len() {
                 return self.file(input, article, prior.key.clone());
             }
-            return Ok(Rendered::Keep(String::new()));
+            let edited = carry.version != input.entry.version;
+            // What could be had before is not given up because it cannot be had now.
+            let stays = if edited { self.spec.on_edit == OnEdit::Keep } else { missing != carry.missing };
+            if stays {
+                return Ok(Rendered::Keep(String::new()));
+            }
         }
         let key = self.key_of(article);
         match self.spec.on_edit {
@@ -108,6 +114,11 @@ impl Articles {
     fn key_of(&self, article: &Article) -> String {
         self.spec.key.key(&article.board, &article.id, article.published)
     }
+}
+
+/// As the source calls an article.
+fn identity(named: &Named) -> String {
+    format!("{}/{}", named.board, named.article)
 }
 
 fn missing(article: &Article) -> Vec<String> {
@@ -171,8 +182,11 @@ impl Shape for Articles {
     }
 
     fn claims(&self, key: &str) -> Option<String> {
-        let named = self.spec.key.name(key)?;
-        Some(format!("{}/{}", named.board, named.article))
+        self.spec.key.name(key).map(|named| identity(&named))
+    }
+
+    fn namesakes(&self, key: &str) -> Vec<String> {
+        self.spec.key.names(key).iter().map(identity).collect()
     }
 
     fn render(&self, input: &Input<'_>) -> Result<Rendered> {

@@ -1,7 +1,7 @@
 //! What an item means: its id, its day, its attachments. An item that cannot be named or dated is an error of its
 //! own; its siblings go on.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use jiff::Timestamp;
 use jiff::civil::{Date, DateTime};
@@ -27,23 +27,59 @@ pub struct BadItem {
     pub error: Error,
 }
 
-/// Every item of a feed once, in its order.
-pub fn articles(feed: Feed, board: &str, ids: Ids) -> Vec<Result<Article, BadItem>> {
+/// The items of a feed, in its order, and what is to be said of them.
+pub struct Items {
+    pub articles: Vec<Result<Article, BadItem>>,
+    pub notes: Vec<String>,
+}
+
+/// Every item of a feed once. Of several with one id the first that can be used counts: feeds put the newest first.
+pub fn articles(feed: Feed, board: &str, ids: Ids) -> Items {
     let numbered = feed.items.iter().any(|item| parameter(&item.link, "nttNo").is_some());
-    let mut seen = HashSet::new();
-    let mut out = Vec::with_capacity(feed.items.len());
-    for item in feed.items {
-        let article = article(item, board, &feed.head, ids, numbered);
-        let name = match &article {
-            Ok(article) => &article.id,
-            Err(bad) => &bad.name,
-        };
-        // The same article twice: feeds put the newest first.
-        if seen.insert(name.clone()) {
-            out.push(article);
+    let read = |item| {
+        let print = print(&item);
+        (article(item, board, &feed.head, ids, numbered), print)
+    };
+    let read: Vec<_> = feed.items.into_iter().map(read).collect();
+    let mut named: HashMap<String, (Fingerprint, String)> = HashMap::new();
+    for (article, print) in &read {
+        if let Ok(article) = article {
+            named.entry(article.id.clone()).or_insert_with(|| (*print, article.title.clone()));
         }
     }
-    out
+    let (mut told, mut items) = (HashSet::new(), Items { articles: Vec::new(), notes: Vec::new() });
+    for (article, print) in read {
+        let id = article.as_ref().map_or_else(|bad| &bad.name, |article| &article.id);
+        if !told.insert((id.clone(), print)) {
+            items.notes.push(format!("board {board}: the feed has {id} twice, word for word"));
+            continue;
+        }
+        let first = named.entry(id.clone()).or_insert_with(|| (print, String::new()));
+        items.articles.push(if first.0 == print { article } else { Err(second(article, print, &first.1)) });
+    }
+    items
+}
+
+/// Everything an item says: two that differ in nothing are one.
+fn print(item: &Item) -> Fingerprint {
+    let files = format!("{:?}{:?}", item.numbered, item.enclosures);
+    let texts = [&item.title, &item.link, &item.guid, &item.date, &item.department, &item.html, &files];
+    Fingerprint::of_parts(&texts.map(String::as_bytes))
+}
+
+/// An item whose id is another's is told under a name of its own.
+fn second(article: Result<Article, BadItem>, print: Fingerprint, first: &str) -> BadItem {
+    let (id, error) = match article {
+        Err(BadItem { name, error }) => (name, error),
+        Ok(Article { id, title, .. }) => {
+            let (own, before) = (shown(&title), shown(first));
+            let message = format!("the item «{own}» has the id {id}, as «{before}»; the first one counts");
+            let remedy = "Ask the publisher for a `guid` or a link of its own for every item.";
+            let error = Error::new(Kind::Invalid, message).remedy_is(remedy);
+            (id, error)
+        }
+    };
+    BadItem { name: format!("{id}#{}", print.short()), error }
 }
 
 fn article(item: Item, board: &str, head: &Head, ids: Ids, numbered: bool) -> Result<Article, BadItem> {

@@ -20,14 +20,14 @@ use reqwest::header::{CONTENT_TYPE, ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use self::item::{BadItem, Ids};
+use self::item::{BadItem, Ids, Items};
 use self::preview::Previews;
 use super::silence::Silence;
 use super::{Cursors, Event, Sink, Source, Versions};
 use crate::clock::SharedClock;
 use crate::config::RssSpec;
 use crate::error::{Context, Error, Kind, Result};
-use crate::http::{Answer, Ask, Http, shown};
+use crate::http::{Answer, Ask, Http, name_of, shown};
 use crate::record::{Body, Entry, Fingerprint, Scope};
 use crate::retry::Patience;
 use crate::shape::article::Article;
@@ -67,7 +67,7 @@ struct Marks {
 /// A board as it was read.
 enum Board {
     Unchanged,
-    Read { articles: Vec<Result<Article, BadItem>>, cursor: Option<String> },
+    Read { items: Items, cursor: Option<String> },
 }
 
 impl Rss {
@@ -118,9 +118,9 @@ impl Rss {
         }
         let reading = || format!("reading {}", shown(&feed.url));
         let text = charset::decode(&answer.body, answer.header(CONTENT_TYPE)).context(reading)?;
-        let articles = item::articles(feed::read(&text).context(reading)?, &feed.board, feed.ids);
-        let cursor = self.cursor(feed, &answer, &articles);
-        Ok(Board::Read { articles, cursor })
+        let items = item::articles(feed::read(&text).context(reading)?, &feed.board, feed.ids);
+        let cursor = self.cursor(feed, &answer, &items.articles);
+        Ok(Board::Read { items, cursor })
     }
 
     /// No cursor where something may still have to be said or fetched next time: bad items, previews.
@@ -142,7 +142,8 @@ impl Feed {
     fn of(board: Option<&str>, url: &Url, silence: Arc<Silence>) -> Self {
         let (board, ids) = match board {
             Some(board) => (board.to_owned(), Ids::Board),
-            None => (item::key_part(&shown(url)).unwrap_or_else(|| "feed".to_owned()), Ids::Feed),
+            // No secret goes into keys, nor do they change with it.
+            None => (item::key_part(&name_of(url)).unwrap_or_else(|| "feed".to_owned()), Ids::Feed),
         };
         Feed { board, url: url.clone(), ids, silence }
     }
@@ -173,8 +174,11 @@ impl Source for Rss {
             let scope: Scope = feed.board.as_str().into();
             match self.board(feed, cursors.get(&feed.board).map(String::as_str)).await {
                 Ok(Board::Unchanged) => out.send(Event::Unchanged(scope)).await?,
-                Ok(Board::Read { articles, cursor }) => {
-                    for article in articles {
+                Ok(Board::Read { items, cursor }) => {
+                    for note in items.notes {
+                        out.send(Event::Note(note)).await?;
+                    }
+                    for article in items.articles {
                         out.send(event(&scope, article)?).await?;
                     }
                     out.send(Event::Window(scope, cursor)).await?;
@@ -216,7 +220,7 @@ impl Source for Rss {
         let mut failure = None;
         for feed in &self.feeds {
             match self.board(feed, None).await {
-                Ok(Board::Read { articles, .. }) => {
+                Ok(Board::Read { items: Items { articles, .. }, .. }) => {
                     let bad = articles.iter().filter(|article| article.is_err()).count();
                     let bad = if bad > 0 { format!(", {bad} of them unusable") } else { String::new() };
                     findings.push(format!("board {}: {} items{bad}", feed.board, articles.len()));

@@ -33,8 +33,8 @@ pub struct Previews {
 #[derive(Deserialize)]
 struct Reply {
     success: bool,
-    #[serde(default)]
-    content: String,
+    /// Success without it is none.
+    content: Option<String>,
 }
 
 impl Previews {
@@ -70,6 +70,6 @@ impl Previews {
         self.silence.heard(&answer, self.clock.now());
         let Ok(answer) = answer else { return Ok(None) };
         let reply = serde_json::from_slice::<Reply>(&answer.body).ok();
-        Ok(reply.filter(|reply| reply.success).map(|reply| reply.content))
+        Ok(reply.filter(|reply| reply.success).and_then(|reply| reply.content))
     }
 }

@@ -5,6 +5,7 @@ mod desk;
 mod dialects;
 mod files;
 mod hostile;
+mod names;
 mod previews;
 mod reading;
 mod rounds;

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use trueup::store::{Item, Mode};
+
 use super::desk::{Desk, SAMPLE, counts, feed, item};
 use crate::support::http::{Reply, Request};
 
@@ -124,6 +126,66 @@ async fn a_service_that_stops_answering_is_not_waited_for_with_every_attachment(
     });
     desk.a_day_later();
     assert_eq!(counts(&desk.sync().await), (0, 30, 0, 0, 0, 0));
+}
+
+/// One article with an attachment, beside a service that answers as told.
+fn with_attachment(desk: &Desk, html: &str, preview: impl Fn() -> Reply + Send + 'static) {
+    let file = "<filename1>f</filename1><url1>https://b.example/f?atchmnflNo=9</url1></item>";
+    let board = feed(&item("1", "2025-10-16", html).replace("</item>", file));
+    desk.server.answer(
+        move |request| {
+            if request.path.contains("/preview") { preview() } else { Reply::ok(board.clone()) }
+        },
+    );
+}
+
+const ONE: &str = "rss/25/2025_10_16_1.md";
+
+#[tokio::test]
+async fn an_edit_is_written_although_a_preview_still_fails() {
+    for (shape, edited) in [("on_edit = \"update\"", 1), ("", 0)] {
+        let mut desk = desk().0;
+        desk.shape = shape;
+        let broken = || Reply::status(404);
+        with_attachment(&desk, "first", broken);
+        assert_eq!(counts(&desk.sync().await), (1, 0, 0, 0, 0, 0));
+        assert_eq!(counts(&desk.sync().await), (0, 0, 1, 0, 0, 0), "{shape}: nothing is new");
+        with_attachment(&desk, "second", broken);
+        assert_eq!(counts(&desk.sync().await), (0, edited, 1 - edited, 0, 0, 0), "{shape}");
+        assert_eq!(desk.files().await[ONE].contains("second"), edited == 1, "{shape}");
+        assert_eq!(counts(&desk.sync().await), (0, 0, 1, 0, 0, 0), "{shape}: nothing is new");
+        with_attachment(&desk, "second", || Reply::ok("{\"success\": true, \"content\": \"text of it\"}"));
+        assert_eq!(counts(&desk.sync().await), (0, 1, 0, 0, 0, 0), "{shape}: it can be had");
+        assert!(desk.files().await[ONE].contains("text of it"), "{shape}");
+        assert_eq!(counts(&desk.sync().await), (0, 0, 1, 0, 0, 0), "{shape}: once");
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_lacks_a_preview_comes_back_when_somebody_deletes_it() {
+    for shape in ["on_edit = \"update\"", ""] {
+        let mut desk = desk().0;
+        desk.shape = shape;
+        with_attachment(&desk, "first", || Reply::status(404));
+        desk.sync().await;
+        let delete = vec![Item::delete(ONE)];
+        desk.line().await.store.write(delete, Mode::Each).await.unwrap();
+        desk.sync().await;
+        assert_eq!(desk.keys().await, [ONE], "{shape}");
+    }
+}
+
+#[tokio::test]
+async fn a_preview_without_content_is_asked_for_again() {
+    for nothing in ["{\"success\": true}", "{\"success\": true, \"content\": null}"] {
+        let desk = desk().0;
+        with_attachment(&desk, "first", move || Reply::ok(nothing));
+        assert_eq!(counts(&desk.sync().await), (1, 0, 0, 0, 0, 0));
+        assert!(!desk.files().await[ONE].contains("미리보기"), "{nothing}");
+        with_attachment(&desk, "first", || Reply::ok("{\"success\": true, \"content\": \"text of it\"}"));
+        assert_eq!(counts(&desk.sync().await), (0, 1, 0, 0, 0, 0), "{nothing}");
+        assert!(desk.files().await[ONE].contains("미리보기\ntext of it\n"), "{nothing}");
+    }
 }
 
 fn desk_turn() -> usize {

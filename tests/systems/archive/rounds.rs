@@ -2,6 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use trueup::pipeline::Ask;
+use trueup::pipeline::audit::Budget;
+
 use super::desk::{Desk, counts, feed, item};
 use crate::support::http::Reply;
 use crate::support::trueup;
@@ -63,6 +66,28 @@ async fn s23_what_is_older_than_kept_goes_and_stays_away() {
     let again = desk.sync().await;
     assert_eq!((again.counts.deleted, again.counts.skipped, again.exit_code()), (0, 1, 0), "{again:?}");
     assert_eq!(desk.keys().await, ["rss/25/2022_02_28_2.md"]);
+}
+
+#[tokio::test]
+async fn what_is_too_old_is_no_news_to_a_plan_nor_stale_to_an_audit() {
+    let old = item("1", "2020-01-01", "old");
+    let mut desk = Desk::serving(feed(&[old.clone(), item("2", "2025-10-16", "new")].concat()));
+    desk.shape = "keep = \"1y\", on_edit = \"update\"";
+    for added in [1, 0] {
+        let plan = desk.line().await.preview(&Ask::plain("plan")).await.unwrap();
+        assert_eq!((plan.add.len() as u64, plan.writes, plan.skipped), (added, added, 1), "{plan:?}");
+        let report = desk.sync().await;
+        assert_eq!((counts(&report), report.exit_code()), ((added, 0, 1 - added, 1, 0, 0), 0), "{report:?}");
+        let audit = desk.line().await.audit(Budget::default(), None).await.unwrap();
+        assert!(audit.is_clean(), "{audit:?}");
+    }
+    // One that is saved gets a day, and a text, of long ago: its file stays as it is.
+    let moved = feed(&[old, item("2", "2020-01-01", "edited")].concat());
+    desk.server.answer(move |_| Reply::ok(moved.clone()));
+    let plan = desk.line().await.preview(&Ask::plain("plan")).await.unwrap();
+    assert_eq!((plan.writes, plan.unchanged, plan.skipped), (0, 1, 1), "{plan:?}");
+    assert!(desk.line().await.audit(Budget::default(), None).await.unwrap().is_clean());
+    assert_eq!(counts(&desk.sync().await), (0, 0, 1, 1, 0, 0));
 }
 
 #[tokio::test]
