@@ -44,6 +44,9 @@ pub struct AuditReport {
     pub healed: usize,
 }
 
+/// Both sides, and where they differ.
+type Compared = (AuditReport, Vec<Drift>);
+
 /// One side, rolled up as it is read.
 #[derive(Default)]
 struct Side {
@@ -89,12 +92,7 @@ impl Replica {
     }
 
     /// The mirror at its checkpoint, and what it has of revisions etcd has not come to.
-    async fn compared(
-        &self,
-        session: &Session,
-        state: &State,
-        newest: i64,
-    ) -> Result<(AuditReport, Vec<Drift>)> {
+    async fn compared(&self, session: &Session, state: &State, newest: i64) -> Result<Compared> {
         let (report, mut drift) = match self.compare(session, state.applied_revision).await {
             // The checkpoint is older than etcd's history: compare with now, and leave out what is on its way.
             Err(error) if error.kind() == Kind::CursorLost => self.compare_now(session, state).await?,
@@ -123,11 +121,7 @@ impl Replica {
         Ok(ahead.filter(|it| it.postgres.is_some_and(|at| at > now)).collect())
     }
 
-    pub(super) async fn compare(
-        &self,
-        session: &Session,
-        revision: i64,
-    ) -> Result<(AuditReport, Vec<Drift>)> {
+    pub(super) async fn compare(&self, session: &Session, revision: i64) -> Result<Compared> {
         let (mut ours, mut theirs) = (Side::default(), Side::default());
         let mut drift = Vec::new();
         let start = Bytes::from(self.prefix().to_owned());
@@ -177,7 +171,7 @@ impl Replica {
         Ok((report, drift))
     }
 
-    async fn compare_now(&self, session: &Session, state: &State) -> Result<(AuditReport, Vec<Drift>)> {
+    async fn compare_now(&self, session: &Session, state: &State) -> Result<Compared> {
         let revision = revision_of(self.etcd.range(key_at(self.spec.marker.clone(), 0)).await?.header);
         let (report, drift) = self.compare(session, revision).await?;
         let applied = self.read_state(session).await?.applied_revision.max(state.applied_revision);

@@ -13,7 +13,7 @@ use super::packing::{Pending, Planned};
 use super::{ConflictRule, Replica};
 use crate::error::{Error, Kind, Result};
 use crate::etcd::request::{key, key_at, put, unmoved};
-use crate::etcd::{RangeRequest, TxnRequest, fault, revision_of};
+use crate::etcd::{KeyValue, RangeRequest, TxnRequest, fault, revision_of};
 use crate::postgres::{STATEMENT_MAX, within};
 
 /// Keys looked at per transaction of reads, twice each.
@@ -90,15 +90,7 @@ impl Drainer<'_> {
     /// before the next one.
     pub(super) async fn recover(&mut self) -> Result<(), Trouble> {
         self.flush().await?;
-        let found = self.replica.etcd.range(key(self.replica.spec.marker.clone())).await;
-        let found = found.map_err(Trouble::of_etcd)?;
-        let pair = found.kvs.into_iter().next();
-        if pair.as_ref().map_or(0, |pair| pair.mod_revision) < self.slot_revision {
-            // Not as we left it: this may be an etcd we know nothing of, which must not be written to.
-            let state = self.replica.read_state(&self.session).await?;
-            self.replica.check_lineage(&self.session, &state).await.map_err(Trouble::of_etcd)?;
-        }
-        let Some(pair) = pair else {
+        let Some(pair) = self.marker().await? else {
             self.slot_revision = 0;
             return self.lay_marker().await;
         };
@@ -140,6 +132,18 @@ impl Drainer<'_> {
             self.flush().await?;
         }
         Ok(())
+    }
+
+    /// The marker as it is. One that is not as we left it may be that of an etcd we know nothing of, which must not be
+    /// written to.
+    async fn marker(&self) -> Result<Option<KeyValue>, Trouble> {
+        let found = self.replica.etcd.range(key(self.replica.spec.marker.clone())).await;
+        let pair = found.map_err(Trouble::of_etcd)?.kvs.into_iter().next();
+        if pair.as_ref().map_or(0, |pair| pair.mod_revision) < self.slot_revision {
+            let state = self.replica.read_state(&self.session).await?;
+            self.replica.check_lineage(&self.session, &state).await.map_err(Trouble::of_etcd)?;
+        }
+        Ok(pair)
     }
 
     /// Where there is no marker yet, one that names no write: from now on nothing is written to an etcd that lacks it.

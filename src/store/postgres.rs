@@ -111,7 +111,7 @@ impl PostgresStore {
 /// Make the table if it is to be written and not there yet; whether it is missing. Whoever may only use it, and not make
 /// one, finds it made.
 async fn prepared(session: &Session, sql: &Sql, table: &str, access: Access) -> Result<bool> {
-    let exists = within(STATEMENT_MAX, session.query_one(&sql.exists, &[&table])).await?;
+    let exists = within(STATEMENT_MAX, session.query_one(sql.exists, &[&table])).await?;
     let [is_there, noticed, may_add] = [0, 1, 2].map(|at| exists.get::<_, bool>(at));
     let (missing, is_older) = (!is_there, !noticed && may_add);
     if access == Access::Write && (missing || is_older) {

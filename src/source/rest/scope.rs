@@ -297,8 +297,8 @@ async fn ask(api: &Api, which: &Which, turn: &Turn<'_>, stop: &AtomicBool) -> Re
     read
 }
 
-/// Judge an answer. What may be better next time is `Unavailable`, and asked for again.
-fn judge(api: &Api, which: &Which, turn: &Turn<'_>, answer: &Answer) -> Result<Read> {
+/// It is a whole answer, and says that it is JSON.
+fn check_kind(answer: &Answer) -> Result<()> {
     // Part of a list (206), or the promise of one (202), proves nothing.
     if !matches!(answer.status.as_u16(), 200 | 203) {
         let message = format!("the answer is {}, and no whole list", answer.status);
@@ -310,6 +310,12 @@ fn judge(api: &Api, which: &Which, turn: &Turn<'_>, answer: &Answer) -> Result<R
         let message = format!("the answer ({}) is {media}, not JSON", answer.status);
         return Err(Error::new(Kind::Unavailable, message));
     }
+    Ok(())
+}
+
+/// Judge an answer. What may be better next time is `Unavailable`, and asked for again.
+fn judge(api: &Api, which: &Which, turn: &Turn<'_>, answer: &Answer) -> Result<Read> {
+    check_kind(answer)?;
     let link = answer.headers.get_all(header::LINK).iter();
     let link: Vec<_> = link.map(|link| String::from_utf8_lossy(link.as_bytes())).collect();
     let link = (!link.is_empty()).then(|| link.join(", "));

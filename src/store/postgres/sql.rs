@@ -6,7 +6,7 @@ use crate::store::{Expect, Item, Op};
 pub(super) struct Sql {
     pub create: String,
     /// The table, what notices changes by others, and whether it is ours to add that.
-    pub exists: String,
+    pub exists: &'static str,
     pub raise: String,
     pub lock: String,
     pub look: String,
@@ -50,6 +50,11 @@ impl Write<'_> {
 
 const ITEMS: &str = "unnest($1::text[], $2::bytea[], $3::bytea[], $4::bigint[]) WITH ORDINALITY \
                      AS i(key, value, fingerprint, expect, at)";
+
+const EXISTS: &str = "SELECT to_regclass($1) IS NOT NULL,
+  EXISTS (SELECT 1 FROM pg_trigger WHERE tgrelid = to_regclass($1) AND tgname = 'outside'),
+  coalesce((SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = to_regclass($1)), false)
+    AND has_schema_privilege(current_schema(), 'CREATE')";
 
 /// Two processes may create it at once; the lock's number is this table's own.
 fn create(plain: &str, table: &str, sequence: &str) -> String {
@@ -143,11 +148,7 @@ impl Sql {
                      AND ($3::text IS NULL OR key < $3)";
         Sql {
             create,
-            exists: "SELECT to_regclass($1) IS NOT NULL,
-                       EXISTS (SELECT 1 FROM pg_trigger WHERE tgrelid = to_regclass($1) AND tgname = 'outside'),
-                       coalesce((SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = to_regclass($1)), false)
-                         AND has_schema_privilege(current_schema(), 'CREATE')"
-                .to_owned(),
+            exists: EXISTS,
             raise: raise(&sequence),
             lock: format!("LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE"),
             look: look(&table),
