@@ -185,11 +185,8 @@ impl Store for Tables {
         let places: Vec<Place> = found.iter().flatten().cloned().collect();
         let held = self.held(places).await.context(|| format!("reading {}", self.name))?;
         let mut held = held.into_iter();
-        let stored = |held: Held| Stored {
-            value: held.value,
-            version: held.version,
-            fingerprint: Some(held.checksum),
-        };
+        let stored =
+            |held: Held| Stored { value: held.value, version: held.version, fingerprint: Some(held.print) };
         Ok(found.into_iter().map(|place| place.and_then(|_| held.next().flatten()).map(stored)).collect())
     }
 

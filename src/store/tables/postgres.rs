@@ -365,7 +365,7 @@ fn line(sql: &Sql, table: &Table, span: &Span, row: &Row) -> Listed {
         },
         What::Values => {
             let held = Held::new(table, row_id, sql.cells(table, row, 4), seen_ms, checksum);
-            Listed { key, version: held.version, fingerprint: Some(held.checksum), value: Some(held.value) }
+            Listed { key, version: held.version, fingerprint: Some(held.print), value: Some(held.value) }
         }
     }
 }

@@ -359,12 +359,7 @@ fn list(connection: &Connection, sql: &Sql, table: &Table, span: &Span) -> rusql
             },
             What::Values => {
                 let held = Held::new(table, row_id, sql.cells(table, row, 4)?, pen::ms(seen_at), checksum);
-                Listed {
-                    key,
-                    version: held.version,
-                    fingerprint: Some(held.checksum),
-                    value: Some(held.value),
-                }
+                Listed { key, version: held.version, fingerprint: Some(held.print), value: Some(held.value) }
             }
         });
     }

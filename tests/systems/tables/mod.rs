@@ -6,6 +6,7 @@ mod changes;
 mod desk;
 mod fresh;
 mod growth;
+mod hands;
 mod kit;
 mod marks;
 mod moves;
