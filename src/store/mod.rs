@@ -117,6 +117,7 @@ pub struct Page {
 pub enum Expect {
     Anything,
     Absent,
+    /// For a delete the version may be that of what [`Store::unlisted`] gave.
     Exactly(Version),
 }
 
@@ -154,6 +155,11 @@ impl Item {
             *fingerprint = Some(print);
         }
         self
+    }
+
+    /// It deletes what no listing shows.
+    pub fn deletes_unlisted(&self) -> bool {
+        self.op == Op::Delete && self.expect == Expect::Exactly(Version::default())
     }
 
     #[must_use]

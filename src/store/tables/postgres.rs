@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio_postgres::{GenericClient, Row, Transaction};
 
 use super::layout::{self, Change, Found, Table, Type};
-use super::row::{self, Adding, Held, Place, version};
+use super::row::{self, Adding, Cells, Held, Place, version};
 use super::{Batch, Span};
 use crate::error::{Error, Kind, Result};
 use crate::postgres::pool::Pool;
@@ -184,7 +184,12 @@ impl Database {
     }
 
     pub async fn unlisted(&self, tables: &[Table], places: &[Place]) -> Result<Vec<Option<Bytes>>> {
-        self.pool.with(async |session| unlisted(session, &self.sql, tables, places).await).await
+        let found = self.pool.with(async |session| natural(&**session, &self.sql, tables, places).await);
+        let rows = found.await?.into_iter().zip(places);
+        let value = |(row, place): (Option<Natural>, &Place)| {
+            row.and_then(|(_, cells)| row::bytes(&tables[place.table], &cells).ok()).map(Bytes::from)
+        };
+        Ok(rows.map(value).collect())
     }
 }
 
@@ -312,13 +317,16 @@ async fn held(
     Ok(all)
 }
 
+/// A row's id and cells.
+type Natural = (i64, Cells<'static>);
+
 /// The rows with these natural keys, whatever the cache says of them.
-async fn unlisted(
-    session: &Session,
+async fn natural(
+    client: &impl GenericClient,
     sql: &[Sql],
     tables: &[Table],
     places: &[Place],
-) -> Result<Vec<Option<Bytes>>> {
+) -> Result<Vec<Option<Natural>>> {
     let mut all = vec![None; places.len()];
     for (at, (sql, table)) in sql.iter().zip(tables).enumerate() {
         let key = |(index, place): (usize, &Place)| {
@@ -330,10 +338,10 @@ async fn unlisted(
             continue;
         }
         let keys = Value::Array(keys).to_string();
-        for row in within(BULK_MAX, session.query(&sql.natural, &[&keys])).await? {
+        for row in within(BULK_MAX, client.query(&sql.natural, &[&keys])).await? {
             let index = usize::try_from(row.get::<_, i64>(0)).unwrap_or(usize::MAX);
             if let Some(one) = all.get_mut(index) {
-                *one = row::bytes(table, &sql.cells(table, &row, 2)).ok().map(Bytes::from);
+                *one = Some((row.get(1), sql.cells(table, &row, 2)));
             }
         }
     }

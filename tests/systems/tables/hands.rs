@@ -9,6 +9,10 @@ use super::on_both;
 on_both!(
     a_deleted_row_that_somebody_had_edited_comes_back_by_an_undo,
     a_mark_on_a_row_that_somebody_had_edited_is_undone,
+    a_row_without_its_cache_entry_is_deleted_when_it_is_gone,
+    a_row_without_its_cache_entry_is_marked_when_it_is_gone,
+    a_marked_row_without_its_cache_entry_stays_marked,
+    rows_without_their_cache_entries_are_undone,
 );
 
 const DELETE: &str = "{ rows = { on_missing = \"delete\" } }";
@@ -61,4 +65,47 @@ async fn a_mark_on_a_row_that_somebody_had_edited_is_undone(stage: Stage) {
     undo(&desk, &run);
     assert_eq!(desk.query(MARKED), "");
     assert_eq!(desk.query(ROWS), "1|t1\n2|t2\n3|theirs");
+}
+
+async fn a_row_without_its_cache_entry_is_deleted_when_it_is_gone(mut stage: Stage) {
+    stage.shape = DELETE.into();
+    let desk = three(stage);
+    desk.query("delete from sync_cache");
+    let run = lose_the_third(&desk, &[("deleted", 1), ("updated", 2), ("writes", 3)]);
+    assert_eq!(desk.query(ROWS), "1|t1\n2|t2");
+    desk.is_calm();
+    undo(&desk, &run);
+    assert_eq!(desk.query(ROWS), "1|t1\n2|t2\n3|t3");
+}
+
+async fn a_row_without_its_cache_entry_is_marked_when_it_is_gone(stage: Stage) {
+    let desk = three(stage);
+    desk.query("delete from sync_cache");
+    let run = lose_the_third(&desk, &[("missing", 1), ("updated", 2)]);
+    assert_eq!(desk.query(MARKED), "3");
+    desk.sync().is(0, &[("missing", 1), ("writes", 0)]);
+    desk.is_calm();
+    undo(&desk, &run);
+    assert_eq!(desk.query(MARKED), "");
+    assert_eq!(desk.query(ROWS), "1|t1\n2|t2\n3|t3");
+}
+
+async fn a_marked_row_without_its_cache_entry_stays_marked(stage: Stage) {
+    let desk = three(stage);
+    lose_the_third(&desk, &[("missing", 1)]);
+    let before = desk.query("select id, t, missing_since from things order by id");
+    desk.query("delete from sync_cache");
+    desk.sync().is(0, &[("missing", 1), ("updated", 2)]);
+    assert_eq!(desk.query("select id, t, missing_since from things order by id"), before);
+    desk.sync().is(0, &[("missing", 1), ("writes", 0)]);
+    desk.is_calm();
+}
+
+async fn rows_without_their_cache_entries_are_undone(stage: Stage) {
+    let desk = Desk::new(stage, THINGS);
+    desk.says("/things", &things(&["1", "2", "3"]));
+    let first = desk.sync();
+    desk.query("delete from sync_cache");
+    undo(&desk, &first);
+    assert_eq!(desk.query(ROWS), "");
 }

@@ -4,7 +4,7 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension as _, Transaction, Trans
 
 use super::super::Batch;
 use super::super::layout::Table;
-use super::super::row::{Cell, Cells, Held, Parsed, Place, version};
+use super::super::row::{Cell, Cells, Held, Parsed, Place, key_of, version};
 use super::sql::{CACHE_DELETE, CACHE_PUT, Sql, bind};
 use crate::error::Result;
 use crate::record::{Fingerprint, Version};
@@ -91,6 +91,12 @@ impl Pen<'_> {
             (Op::Put { value, .. }, Some(held)) => held.is(value),
             _ => false,
         };
+        if held.is_none()
+            && item.deletes_unlisted()
+            && let Some(row_id) = self.unlisted(place)?
+        {
+            return self.delete(place, row_id);
+        }
         if let Some(outcome) = judge(item, held.as_ref().map(|held| &held.version), same) {
             return Ok(Ok(outcome));
         }
@@ -102,17 +108,26 @@ impl Pen<'_> {
                 };
                 self.enter(place, row_id, print).map(|version| Ok(Outcome::Applied(Some(version))))
             }
-            (None, Some(held)) => {
-                let mut delete = self.transaction.prepare_cached(&self.sql[place.table].delete)?;
-                if let Err(error) = self.admitted(delete.execute((held.row_id, &place.external_id)))? {
-                    return Ok(Err(error));
-                }
-                let name = &self.tables[place.table].name;
-                self.transaction.prepare_cached(CACHE_DELETE)?.execute((name, &place.external_id))?;
-                Ok(Ok(Outcome::Applied(None)))
-            }
+            (None, Some(held)) => self.delete(place, held.row_id),
             (None, None) => Ok(Ok(Outcome::AlreadySo(None))),
         }
+    }
+
+    /// The row under a key that has no cache entry.
+    fn unlisted(&self, place: &Place) -> rusqlite::Result<Option<i64>> {
+        let (sql, table) = (&self.sql[place.table], &self.tables[place.table]);
+        let Some(key) = key_of(table, &place.external_id) else { return Ok(None) };
+        Ok(natural(self.transaction, sql, table, &key)?.map(|(row_id, _)| row_id))
+    }
+
+    fn delete(&self, place: &Place, row_id: i64) -> rusqlite::Result<Result<Outcome>> {
+        let mut delete = self.transaction.prepare_cached(&self.sql[place.table].delete)?;
+        if let Err(error) = self.admitted(delete.execute((row_id, &place.external_id)))? {
+            return Ok(Err(error));
+        }
+        let name = &self.tables[place.table].name;
+        self.transaction.prepare_cached(CACHE_DELETE)?.execute((name, &place.external_id))?;
+        Ok(Ok(Outcome::Applied(None)))
     }
 
     /// A row that a rule of somebody else keeps out is its own error: SQLite has undone that statement and no other.
