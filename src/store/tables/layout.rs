@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::config::{ColumnKind, TableSpec};
+use crate::config::{ColumnKind, TableSpec, natural_key_index};
 use crate::error::{Error, Kind, Result};
 use crate::postgres::quoted;
 use crate::shape::canonical;
@@ -194,13 +194,36 @@ fn added(table: &Table, at: usize, native: fn(Type) -> &'static str) -> String {
 fn indexes(table: &Table) -> Vec<String> {
     let name = quoted(&table.name);
     let key: Vec<String> = table.key.iter().map(|at| quoted(&table.columns[*at].name)).collect();
-    let unique = quoted(&format!("{}_natural_key", table.name));
+    let unique = quoted(&natural_key_index(&table.name));
     let mut all = vec![format!("CREATE UNIQUE INDEX IF NOT EXISTS {unique} ON {name}({})", key.join(", "))];
     all.extend(table.columns.iter().filter_map(|column| {
         let index = quoted(column.index.as_ref()?);
         Some(format!("CREATE INDEX IF NOT EXISTS {index} ON {name}({})", quoted(&column.name)))
     }));
     all
+}
+
+/// The unique index keeps a row from being there twice, but where its name is taken it was not made. `unique` = the columns
+/// of each unique index that the table has.
+pub fn check_key<'a>(table: &Table, unique: impl IntoIterator<Item = &'a Vec<String>>) -> Result<()> {
+    let mut key: Vec<&str> = table.key.iter().map(|at| table.columns[*at].name.as_str()).collect();
+    key.sort_unstable();
+    let is_key = |columns: &&Vec<String>| {
+        let mut columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+        columns.sort_unstable();
+        columns == key
+    };
+    if unique.into_iter().any(|columns| is_key(&columns)) {
+        return Ok(());
+    }
+    let index = natural_key_index(&table.name);
+    let message = format!(
+        "the table {} has no unique index on its key ({}), and something else is called {index}",
+        table.name,
+        key.join(", ")
+    );
+    Err(Error::new(Kind::Config, message)
+        .remedy_is(format!("Rename or drop what is called {index}, then run again.")))
 }
 
 /// The natural key of a row `t` as its cache entry has it, in the SQL of both databases; `text` says how a column becomes

@@ -226,8 +226,27 @@ async fn prepare(session: &mut Session, tables: &mut [Table], access: Access) ->
         // Without a cache nothing in the tables is ours yet.
         all.push(Sql::new(table, if cached { &there } else { &NOTHING }));
     }
+    if access == Access::Write {
+        check_keys(&transaction, tables).await?;
+    }
     within(STATEMENT_MAX, transaction.commit()).await?;
     Ok(all)
+}
+
+async fn check_keys(transaction: &Transaction<'_>, tables: &[Table]) -> Result<()> {
+    let sql = "SELECT c.relname::text, array_agg(a.attname::text)
+               FROM pg_class c JOIN pg_index i ON i.indrelid = c.oid
+               JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY(i.indkey[0:i.indnkeyatts - 1])
+               WHERE c.relnamespace = current_schema()::regnamespace AND c.relname = ANY($1)
+                 AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
+               GROUP BY c.relname, i.indexrelid";
+    let names: Vec<&str> = tables.iter().map(|table| table.name.as_str()).collect();
+    let rows = within(STATEMENT_MAX, transaction.query(sql, &[&names])).await?;
+    let unique: Vec<(String, Vec<String>)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    tables.iter().try_for_each(|table| {
+        let of = unique.iter().filter(|(name, _)| *name == table.name).map(|(_, columns)| columns);
+        layout::check_key(table, of)
+    })
 }
 
 async fn lay_out(

@@ -298,8 +298,19 @@ fn lay_out_within(connection: &Connection, tables: &mut [Table]) -> Result<()> {
         let sql = "INSERT INTO sync_schema VALUES(?1, ?2, ?3) ON CONFLICT(table_name)
                    DO UPDATE SET schema_version = ?2, columns = ?3 WHERE columns IS NOT ?3";
         connection.execute(sql, (&table.name, table.schema_version, table.description())).map_err(explain)?;
+        layout::check_key(table, &unique(connection, table).map_err(explain)?)?;
     }
     Ok(())
+}
+
+/// The columns of the table's unique indexes.
+fn unique(connection: &Connection, table: &Table) -> rusqlite::Result<Vec<Vec<String>>> {
+    // An expression has no name.
+    let sql = "SELECT json_group_array(coalesce(i.name, '')) FROM pragma_index_list(?1) l
+               JOIN pragma_index_info(l.name) i WHERE l.\"unique\" AND NOT l.partial GROUP BY l.name";
+    let mut statement = connection.prepare(sql)?;
+    let lists = statement.query_map([&table.name], |row| row.get::<_, String>(0))?;
+    lists.map(|list| Ok(serde_json::from_str(&list?).unwrap_or_default())).collect()
 }
 
 fn create(table: &Table) -> String {
