@@ -17,7 +17,7 @@ use super::{
 };
 use crate::clock::{SharedClock, rfc3339_ms};
 use crate::config::{Database, Place as At, StoreSpec, TableSpec};
-use crate::error::{Context, Error, Result};
+use crate::error::{Context, Error, Kind, Result};
 use crate::postgres::prefix_end;
 use crate::record::{Fingerprint, Version};
 
@@ -139,6 +139,13 @@ impl Tables {
         };
         Some(Span { table, from: from.to_owned(), after, until: prefix_end(from), limit, what: query.what })
     }
+}
+
+/// The database said yes, and the row is as it was: somebody's trigger or rule lets the change go by.
+fn swallowed() -> Error {
+    Error::new(Kind::Invalid, "the database said that it is done and did not do it")
+        .remedy_is("A trigger or rule of the table swallows the change. Let it pass, or exclude the row.")
+        .about_data()
 }
 
 /// What each item means; those that mean nothing have their answer already.

@@ -5,9 +5,9 @@ use futures::SinkExt;
 use serde_json::{Map, Value};
 use tokio_postgres::Transaction;
 
-use super::super::Batch;
 use super::super::layout::{Table, Type};
 use super::super::row::{Cell, Cells, Held, Place, version};
+use super::super::{Batch, swallowed};
 use super::sql::{CACHE_COPY, CACHE_DELETE, LOCK, Sql};
 use crate::error::{Error, Kind, Result};
 use crate::postgres::{BULK_MAX, STATEMENT_MAX, Session, within};
@@ -148,7 +148,8 @@ impl Pen<'_> {
             }
         }
         if !gone.is_empty() {
-            within(BULK_MAX, self.transaction.execute(&sql.delete, &[&gone, &names])).await?;
+            let rows = within(BULK_MAX, self.transaction.execute(&sql.delete, &[&gone, &names])).await?;
+            all_done(rows, gone.len())?;
         }
         self.adopt(sql, table, &mut puts).await?;
         self.update(sql, table, &puts).await?;
@@ -203,9 +204,10 @@ impl Pen<'_> {
         if changed.is_empty() {
             return Ok(());
         }
+        let count = changed.len();
         let rows = Value::Array(changed).to_string();
-        within(BULK_MAX, self.transaction.execute(&sql.update, &[&rows, &self.batch.now])).await?;
-        Ok(())
+        let rows = within(BULK_MAX, self.transaction.execute(&sql.update, &[&rows, &self.batch.now])).await?;
+        all_done(rows, count)
     }
 
     async fn insert(&self, sql: &Sql, table: &Table, puts: &mut [Put<'_>]) -> Result<()> {
@@ -213,7 +215,8 @@ impl Pen<'_> {
         if fresh.is_empty() {
             return Ok(());
         }
-        let count = i64::try_from(fresh.len()).unwrap_or(i64::MAX);
+        let rows = fresh.len();
+        let count = i64::try_from(rows).unwrap_or(i64::MAX);
         let ids = within(BULK_MAX, self.transaction.query(&sql.reserve, &[&count])).await?;
         let mut lines = BytesMut::with_capacity(fresh.len() * 256);
         for (at, id) in fresh.into_iter().zip(ids) {
@@ -229,7 +232,7 @@ impl Pen<'_> {
             lines.extend_from_slice(b"\n");
         }
         debug_assert!(!table.columns.is_empty());
-        self.copy(&sql.copy, lines.freeze()).await
+        self.copy(&sql.copy, lines.freeze(), rows).await
     }
 
     /// The cache entries of everything written, in place of what was there.
@@ -251,19 +254,24 @@ impl Pen<'_> {
             );
             lines.extend_from_slice(rest.as_bytes());
         }
-        if lines.is_empty() { Ok(()) } else { self.copy(CACHE_COPY, lines.freeze()).await }
+        if lines.is_empty() { Ok(()) } else { self.copy(CACHE_COPY, lines.freeze(), puts.len()).await }
     }
 
-    async fn copy(&self, sql: &str, lines: Bytes) -> Result<()> {
-        within(BULK_MAX, async {
+    async fn copy(&self, sql: &str, lines: Bytes, rows: usize) -> Result<()> {
+        let copied = within(BULK_MAX, async {
             let sink = self.transaction.copy_in::<_, Bytes>(sql).await?;
             let mut sink = std::pin::pin!(sink);
             sink.send(lines).await?;
             sink.finish().await
         })
-        .await
-        .map(drop)
+        .await?;
+        all_done(copied, rows)
     }
+}
+
+/// A batch that did not go in as a whole is written in parts, until it is known which row it is.
+fn all_done(done: u64, rows: usize) -> Result<()> {
+    if done == rows as u64 { Ok(()) } else { Err(swallowed()) }
 }
 
 /// A natural key as a row of JSON, under a number of its own.
