@@ -13,6 +13,7 @@ use super::read::left_so;
 use super::reading::Reading;
 use super::scopes::{Absence, Scopes};
 use super::steps::Steps;
+use super::strays::{self, Wholes};
 use super::weigh::{Weighed, is_edited, needs_a_look, strayed, weigh};
 use super::{Ask, Pipeline};
 use crate::config::Heal;
@@ -76,7 +77,7 @@ pub async fn decide(
     report: &mut Report,
 ) -> Result<Plan> {
     let plan = Plan { whole: PlanId::of(&line.name), ..Plan::default() };
-    let population = Population { known: reading.known, ..Population::default() };
+    let population = Population { known: reading.known + reading.unknown, ..Population::default() };
     let decider = Decider {
         line,
         ask,
@@ -119,7 +120,9 @@ impl Decider<'_> {
             }
             None => self.weigh_sighted(&mut reading.steps).await?,
         }
-        self.weigh_unseen(&mut reading.unseen, &reading.scopes).await?;
+        let mut wholes = Wholes::of(self.line, &reading.scopes);
+        self.weigh_unseen(&mut reading.unseen, &reading.scopes, &mut wholes).await?;
+        self.weigh_strays(strays::gone(self.line, self.past, &mut reading.strays, &mut wholes)?)?;
         self.keep_what_was_not_read(&reading)?;
         let holds = guard::judge(&self.line.guard, self.population, self.waiting);
         self.divide(&holds)?;
@@ -177,12 +180,17 @@ impl Decider<'_> {
         }
     }
 
-    async fn weigh_unseen(&mut self, unseen: &mut Steps, scopes: &Scopes) -> Result<()> {
+    async fn weigh_unseen(
+        &mut self,
+        unseen: &mut Steps,
+        scopes: &Scopes,
+        wholes: &mut Wholes<'_>,
+    ) -> Result<()> {
         let orphans = super::orphans::gone_with_their_owner(self.line, unseen, scopes, &self.gone)?;
         for step in unseen.read::<Step>()? {
             let step = step?;
             let absence =
-                if orphans.contains(&step.identity) { Absence::Proven } else { scopes.absence(&step.scope) };
+                if orphans.contains(&step.identity) { Absence::Proven } else { wholes.absence(&step.scope) };
             match absence {
                 Absence::Proven => {
                     // Whatever else is held stays so, and this is decided now.
@@ -201,6 +209,15 @@ impl Decider<'_> {
             }
         }
         self.gone.extend(orphans);
+        Ok(())
+    }
+
+    /// They are ours from now on, and gone.
+    fn weigh_strays(&mut self, strays: Vec<Step>) -> Result<()> {
+        for step in strays {
+            self.gone.insert(step.identity.clone());
+            if step.action == Action::Restamp { self.weighed.push(&step)? } else { self.absent(step)? }
+        }
         Ok(())
     }
 

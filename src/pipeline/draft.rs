@@ -130,6 +130,9 @@ impl Preparer<'_> {
         match step.action {
             Action::Change(Change::Delete, _) => First::Drafted(Drafted::Delete(step)),
             Action::Change(Change::Update, Why::Absent) => First::Drafted(Drafted::Absent(step)),
+            Action::Restamp if step.entry.is_none() && step.after.is_some() => {
+                First::Drafted(Drafted::Done(self.taken_over(&step)))
+            }
             Action::Restamp if step.entry.is_none() && step.seen == Seen::Nothing => {
                 First::Drafted(Drafted::Absent(step))
             }
@@ -174,6 +177,21 @@ impl Preparer<'_> {
                 }
             }
             _ => fail(step, &Error::bug("nothing to compare with")),
+        }
+    }
+
+    /// It has its mark already, and is known from now on.
+    fn taken_over(&self, step: &Step) -> Ready {
+        let item = match step.base() {
+            Ok(Some((stamp, base))) => base.item(&self.line.name, &step.identity, stamp),
+            _ => Err(Error::bug("nothing to take over")),
+        };
+        match item {
+            Ok(item) => {
+                let (scope, how) = (step.scope.clone(), Settled::Missing);
+                Ready::Settled { scope, how, items: vec![item], note: None }
+            }
+            Err(error) => fail(step, &error),
         }
     }
 

@@ -16,6 +16,7 @@ pub use super::reading::Reading;
 use super::sightings::{Row, Sighting, Sightings, What};
 use super::since;
 use super::stock::Strangers;
+use super::strays::{self, Strays};
 use super::{Ask, Pipeline};
 use crate::error::{Error, Fault, Kind, Result};
 use crate::record::Fingerprint;
@@ -121,6 +122,7 @@ pub(super) struct Merge<'a> {
     baseline: Lines,
     joined: Joined,
     strangers: Strangers,
+    strays: Strays,
     pub found: Reading,
     last: Option<(String, String)>,
     /// What the last run left, until something is sighted.
@@ -157,9 +159,23 @@ impl<'a> Merge<'a> {
         let (sum, all_new) = (footing::nothing_yet(line, ask), Some(PlanId::of(&line.name)));
         let found = Reading { sum, all_new, ..Reading::default() };
         let (only, heal) = (ask.only.as_deref(), &ask.heal);
-        let strangers = Strangers::default();
+        let (strangers, strays) = (Strangers::default(), Strays::default());
         let (last, ground, onward) = (None, None, None);
-        Merge { line, only, heal, past, report, baseline, joined, strangers, found, last, ground, onward }
+        Merge {
+            line,
+            only,
+            heal,
+            past,
+            report,
+            baseline,
+            joined,
+            strangers,
+            strays,
+            found,
+            last,
+            ground,
+            onward,
+        }
     }
 
     async fn all(&mut self, mut sightings: Sightings) -> Result<()> {
@@ -210,7 +226,14 @@ impl<'a> Merge<'a> {
     }
 
     async fn meet(&mut self, key: String) -> Result<()> {
-        if !self.line.shape.recalls() || self.only.is_some() || self.past.older.contains(&key) {
+        if self.only.is_some() {
+            return Ok(());
+        }
+        if strays::are_ours(self.line) {
+            self.found.unknown += 1;
+            return self.strays.meet(self.line, key, &mut self.found.strays).await;
+        }
+        if !self.line.shape.recalls() || self.past.older.contains(&key) {
             return Ok(());
         }
         self.strangers.meet(self.line, key).await
@@ -218,13 +241,14 @@ impl<'a> Merge<'a> {
 
     /// Keys behind the last one that is known.
     async fn meet_the_rest(&mut self) -> Result<()> {
-        while self.line.shape.recalls()
+        while (self.line.shape.recalls() || strays::are_ours(self.line))
             && self.only.is_none()
             && let Joined::InOrder(lines) = &mut self.joined
             && let Some(line) = lines.pop().await?
         {
             self.meet(line.key).await?;
         }
+        self.strays.look(self.line, &mut self.found.strays).await?;
         self.found.met_older = self.strangers.any_older(self.line).await?;
         Ok(())
     }
@@ -265,6 +289,9 @@ impl<'a> Merge<'a> {
         match sighting.what {
             What::There => {}
             What::Bad(fault) => {
+                // It is at the source: what the store has of it is no stray.
+                let peeked = known.as_ref().map(peek).transpose()?;
+                self.at(&sighting.identity, peeked.as_ref()).await?;
                 self.found.scopes.doubt(&sighting.entry.id);
                 self.bad(&sighting.identity, &sighting.entry.scope, fault);
                 return Ok(());
@@ -317,6 +344,9 @@ impl<'a> Merge<'a> {
                 id.add(&sighting.identity, Change::Add, Some(stamp), None);
             }
             (all_new, ..) => *all_new = None,
+        }
+        if known.is_none() && matches!(seen, Seen::At(_)) {
+            self.found.unknown += 1;
         }
         let Sighting { identity, entry, .. } = *sighting;
         let step = Step {

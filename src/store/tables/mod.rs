@@ -38,6 +38,7 @@ const CAPS: Caps = Caps {
     cheap_list: true,
     keeps_fingerprint: true,
     sums: true,
+    lists_own: true,
     bulk_max: 1_000,
     side_by_side: 1,
     // An index entry of PostgreSQL takes 2,704 bytes.

@@ -16,6 +16,7 @@ mod recipes;
 mod runs;
 mod store;
 mod strangers;
+mod strays;
 mod triggers;
 mod troubles;
 mod verbatim;
