@@ -193,7 +193,7 @@ impl Database {
     }
 }
 
-static NOTHING: Found = Found { described: None, columns: Vec::new() };
+static NOTHING: Found = Found { described: None, columns: Vec::new(), is_no_table: false };
 
 /// Make, grow or merely compare the tables, and learn which columns are there. They are looked at all at once: a database
 /// that is far away answers one question as slowly as a dozen.
@@ -294,8 +294,11 @@ fn native(holds: Type) -> &'static str {
 async fn found(transaction: &Transaction<'_>, table: &Table, described: bool) -> Result<Found> {
     let name = &table.name;
     let columns = async {
-        let sql = "SELECT column_name::text, data_type::text FROM information_schema.columns
-                   WHERE table_schema = current_schema() AND table_name = $1";
+        let sql = "SELECT column_name::text, data_type::text,
+                     (SELECT relkind NOT IN ('r', 'p') FROM pg_class
+                      WHERE relnamespace = current_schema()::regnamespace AND relname = $1::text)
+                   FROM information_schema.columns
+                   WHERE table_schema = current_schema() AND table_name = $1::text";
         within(STATEMENT_MAX, transaction.query(sql, &[name])).await
     };
     let described = async {
@@ -307,6 +310,7 @@ async fn found(transaction: &Transaction<'_>, table: &Table, described: bool) ->
     };
     let (columns, described) = tokio::try_join!(columns, described)?;
     Ok(Found {
+        is_no_table: columns.first().and_then(|row| row.get(2)).unwrap_or(false),
         columns: columns.iter().map(|row| (row.get(0), row.get(1))).collect(),
         described: described.map(|row| (row.get(0), row.get(1))),
     })

@@ -261,6 +261,7 @@ fn found(connection: &Connection, table: &Table) -> Result<Found> {
     let mut columns = connection.prepare("SELECT name, type FROM pragma_table_info(?1)").map_err(explain)?;
     let rows = columns.query_map([&table.name], |row| Ok((row.get(0)?, row.get(1)?))).map_err(explain)?;
     found.columns = rows.collect::<rusqlite::Result<_>>().map_err(explain)?;
+    found.is_no_table = !found.columns.is_empty() && !has(connection, &table.name)?;
     if has(connection, "sync_schema")? {
         let sql = "SELECT schema_version, columns FROM sync_schema WHERE table_name = ?1";
         let mut rows = connection.prepare(sql).map_err(explain)?;
