@@ -40,7 +40,7 @@ pub use model::*;
 pub use overlap::{STATE_TABLE, TABLE};
 pub use rest::{
     AnswerVersion, Auth, CONCURRENCY as REST_CONCURRENCY, ColumnKind, ColumnSpec, JsonPath, Pagination, Part,
-    ResourceSpec, RestSpec, Size, TableSpec,
+    RESERVED, ResourceSpec, RestSpec, Size, TableSpec, natural_key_index,
 };
 pub use rss::{FEED_TIMEOUT, FeedSpec, PreviewSpec, RssSpec};
 pub use source::{glob_set, rooted};

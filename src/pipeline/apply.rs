@@ -11,8 +11,8 @@ use futures::future::{MaybeDone, maybe_done};
 use tokio::sync::mpsc;
 
 use super::ahead::Ahead;
-use super::decide::count_held;
 use super::failing::Failure;
+use super::hold::count_held;
 use super::prepare::{Prepare, Ready, Settled, Write};
 use super::settle::{self, Arrived};
 use super::steps::{Feed, Steps};

@@ -7,12 +7,13 @@ use futures::stream::{self, StreamExt};
 
 use super::failing::Failing;
 use super::guard::{self, Holds, Population, Waitings};
+use super::hold::{count_held, held_item};
 use super::past::Past;
 use super::plan::{Action, PlanId, Seen, Step, Why};
-use super::read::left_so;
-use super::reading::Reading;
+use super::reading::{Reading, left_so};
 use super::scopes::{Absence, Scopes};
 use super::steps::Steps;
+use super::strays::{self, Wholes};
 use super::weigh::{Weighed, is_edited, is_over, needs_a_look, strayed, weigh};
 use super::{Ask, Pipeline};
 use crate::config::Heal;
@@ -76,7 +77,7 @@ pub async fn decide(
     report: &mut Report,
 ) -> Result<Plan> {
     let plan = Plan { whole: PlanId::of(&line.name), ..Plan::default() };
-    let population = Population { known: reading.known, ..Population::default() };
+    let population = Population { known: reading.known + reading.unknown, ..Population::default() };
     let decider = Decider {
         line,
         ask,
@@ -119,7 +120,9 @@ impl Decider<'_> {
             }
             None => self.weigh_sighted(&mut reading.steps).await?,
         }
-        self.weigh_unseen(&mut reading.unseen, &reading.scopes).await?;
+        let mut wholes = Wholes::of(self.line, &reading.scopes);
+        self.weigh_unseen(&mut reading.unseen, &reading.scopes, &mut wholes).await?;
+        self.weigh_strays(strays::gone(self.line, self.past, &mut reading.strays, &mut wholes)?)?;
         self.keep_what_was_not_read(&reading)?;
         let holds = guard::judge(&self.line.guard, self.population, self.waiting);
         self.divide(&holds)?;
@@ -188,12 +191,17 @@ impl Decider<'_> {
         Ok(())
     }
 
-    async fn weigh_unseen(&mut self, unseen: &mut Steps, scopes: &Scopes) -> Result<()> {
+    async fn weigh_unseen(
+        &mut self,
+        unseen: &mut Steps,
+        scopes: &Scopes,
+        wholes: &mut Wholes<'_>,
+    ) -> Result<()> {
         let orphans = super::orphans::gone_with_their_owner(self.line, unseen, scopes, &self.gone)?;
         for step in unseen.read::<Step>()? {
             let step = step?;
             let absence =
-                if orphans.contains(&step.identity) { Absence::Proven } else { scopes.absence(&step.scope) };
+                if orphans.contains(&step.identity) { Absence::Proven } else { wholes.absence(&step.scope) };
             match absence {
                 Absence::Proven => {
                     // Whatever else is held stays so, and this is decided now.
@@ -212,6 +220,15 @@ impl Decider<'_> {
             }
         }
         self.gone.extend(orphans);
+        Ok(())
+    }
+
+    /// They are ours from now on, and gone.
+    fn weigh_strays(&mut self, strays: Vec<Step>) -> Result<()> {
+        for step in strays {
+            self.gone.insert(step.identity.clone());
+            if step.action == Action::Restamp { self.weighed.push(&step)? } else { self.absent(step)? }
+        }
         Ok(())
     }
 
@@ -448,35 +465,6 @@ impl Decider<'_> {
     fn plan_id(&mut self) -> Result<String> {
         plan_id(&self.line.name, &mut self.plan)
     }
-}
-
-/// A held step as state keeps it.
-pub fn held_item(line: &Pipeline, step: &Step, rule: &str, foreign: bool) -> Result<Option<HeldItem>> {
-    let Some(change) = step.change() else { return Ok(None) };
-    Ok(Some(HeldItem {
-        identity: step.identity.clone(),
-        key: step.key(line.shape.key_prefix())?,
-        change,
-        rule: rule.to_owned(),
-        scope: step.scope.to_string(),
-        stamp: step.mark(),
-        foreign,
-    }))
-}
-
-/// Count a held item; one that is absent, or whose scope was not read, was not scanned and brings its own scan along.
-pub fn count_held(report: &mut Report, held: &HeldItem, unread: bool) {
-    report.count(&held.scope, |counts| {
-        counts.held += 1;
-        match held.change {
-            Change::Add => counts.held_by.add += 1,
-            Change::Update => counts.held_by.update += 1,
-            Change::Delete => counts.held_by.delete += 1,
-        }
-        if (unread || held.stamp.is_none()) && held.change != Change::Delete {
-            counts.scanned += 1;
-        }
-    });
 }
 
 /// The id names what needs a decision: what is held, or the whole plan when nothing is.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::Pipeline;
 use super::cores;
-use super::plan::{Action, Step, Why};
+use super::plan::{Action, Seen, Step, Why};
 use super::prepare::{Prepare as _, Preparer, Ready, Settled, fail, park};
 use super::render::{self, Drawn};
 use crate::error::{Error, Result};
@@ -130,6 +130,12 @@ impl Preparer<'_> {
         match step.action {
             Action::Change(Change::Delete, _) => First::Drafted(Drafted::Delete(step)),
             Action::Change(Change::Update, Why::Absent) => First::Drafted(Drafted::Absent(step)),
+            Action::Restamp if step.entry.is_none() && step.after.is_some() => {
+                First::Drafted(Drafted::Done(self.taken_over(&step)))
+            }
+            Action::Restamp if step.entry.is_none() && step.seen == Seen::Nothing => {
+                First::Drafted(Drafted::Absent(step))
+            }
             Action::Restamp if step.entry.is_none() => First::Drafted(Drafted::Done(self.forgotten(step))),
             Action::Restamp if step.after.is_some() => First::Drafted(Drafted::Done(self.known_same(&step))),
             Action::Change(..) | Action::Restamp => {
@@ -174,6 +180,21 @@ impl Preparer<'_> {
         }
     }
 
+    /// It has its mark already, and is known from now on.
+    fn taken_over(&self, step: &Step) -> Ready {
+        let item = match step.base() {
+            Ok(Some((stamp, base))) => base.item(&self.line.name, &step.identity, stamp),
+            _ => Err(Error::bug("nothing to take over")),
+        };
+        match item {
+            Ok(item) => {
+                let (scope, how) = (step.scope.clone(), Settled::Missing);
+                Ready::Settled { scope, how, items: vec![item], note: None }
+            }
+            Err(error) => fail(step, &error),
+        }
+    }
+
     /// Nothing is known of it any more.
     fn forgotten(&self, step: Box<Step>) -> Ready {
         let mut items = vec![Item::delete(keys::base(&self.line.name, &step.identity))];
@@ -199,7 +220,14 @@ impl Preparer<'_> {
         }
     }
 
-    async fn marked(&self, step: Box<Step>, stored: Option<Stored>, told: &mut Told) -> Drafted {
+    async fn marked(&self, mut step: Box<Step>, stored: Option<Stored>, told: &mut Told) -> Drafted {
+        if step.action == Action::Restamp {
+            // It was to be forgotten because no listing shows it. One that is there keeps its mark.
+            if stored.is_none() || !self.was_marked(&step) {
+                return Drafted::Done(self.forgotten(step));
+            }
+            step.action = Action::Change(Change::Update, Why::Absent);
+        }
         match self.mark_absent(&step, stored, told).await {
             Ok(Some(output)) => {
                 let entry = Some(Box::new(Entry::new(step.identity.clone(), &step.scope, "")));
@@ -212,6 +240,11 @@ impl Preparer<'_> {
             }
             Err(error) => Drafted::Done(fail(&step, &error)),
         }
+    }
+
+    fn was_marked(&self, step: &Step) -> bool {
+        let known = step.base().ok().flatten();
+        known.is_some_and(|(_, base)| self.line.shape.is_missing(&base.prior(&step.identity)))
     }
 
     async fn mark_absent(

@@ -4,8 +4,9 @@ use std::collections::HashSet;
 
 use super::apply::Applied;
 use super::cursors;
-use super::decide::{Plan, count_held, plan_id};
+use super::decide::{Plan, plan_id};
 use super::failing;
+use super::hold::count_held;
 use super::parked::Parked;
 use super::past::Past;
 use super::plan::PlanId;

@@ -1,9 +1,9 @@
 //! What a person decides about held changes: approve them, or reject them until the source changes.
 
-use super::decide::count_held;
+use super::plan::Step;
 use super::{Ask, Pipeline, finish};
 use crate::error::{Error, Kind, Result};
-use crate::state::held::{Decision, Header, Verdict};
+use crate::state::held::{Decision, Header, HeldItem, Verdict};
 use crate::state::journal::Change;
 use crate::state::{Report, item, keys};
 
@@ -62,4 +62,33 @@ pub fn no_such_pipeline(header: &Header) -> Error {
         Kind::Config,
         format!("the plan {} belongs to {}, which is not in the config", header.plan, header.pipeline),
     )
+}
+
+/// A held step as state keeps it.
+pub fn held_item(line: &Pipeline, step: &Step, rule: &str, foreign: bool) -> Result<Option<HeldItem>> {
+    let Some(change) = step.change() else { return Ok(None) };
+    Ok(Some(HeldItem {
+        identity: step.identity.clone(),
+        key: step.key(line.shape.key_prefix())?,
+        change,
+        rule: rule.to_owned(),
+        scope: step.scope.to_string(),
+        stamp: step.mark(),
+        foreign,
+    }))
+}
+
+/// Count a held item; one that is absent, or whose scope was not read, was not scanned and brings its own scan along.
+pub fn count_held(report: &mut Report, held: &HeldItem, unread: bool) {
+    report.count(&held.scope, |counts| {
+        counts.held += 1;
+        match held.change {
+            Change::Add => counts.held_by.add += 1,
+            Change::Update => counts.held_by.update += 1,
+            Change::Delete => counts.held_by.delete += 1,
+        }
+        if (unread || held.stamp.is_none()) && held.change != Change::Delete {
+            counts.scanned += 1;
+        }
+    });
 }

@@ -1,5 +1,6 @@
 //! Whether anybody knows a key: what is remembered, the store, the source. A key that nobody knows was mistyped.
 
+use super::peek::peek;
 use super::why::{Near, names_of};
 use super::{Pipeline, Stop, parked};
 use crate::error::{Error, Kind, Result};
@@ -7,7 +8,7 @@ use crate::record::Entry;
 use crate::source::{self, Cursors, Event};
 use crate::state::held::Decision;
 use crate::state::keys;
-use crate::store::StoreExt;
+use crate::store::{Listed, StoreExt};
 
 impl Pipeline {
     /// Something is decided about it or parked under it, or the store holds it.
@@ -74,4 +75,21 @@ impl Pipeline {
         near.weigh(&identity);
         false
     }
+}
+
+/// Whether a key is an identity, or the key it has in the store or would have there.
+pub(super) fn is_called(
+    line: &Pipeline,
+    key: &str,
+    (identity, entry, known): (&str, Option<&Entry>, Option<&Listed>),
+) -> bool {
+    let shape = line.shape.as_ref();
+    let by_base = || {
+        let peeked = known.and_then(|line| peek(line).ok());
+        peeked.is_some_and(|peeked| peeked.key.as_deref() == Some(key))
+    };
+    let by_entry = || entry.and_then(|entry| shape.key(entry)).is_some_and(|own| own == key);
+    // Its file may be there from before, under another day.
+    let by_claim = || known.is_none() && shape.claims(key).as_deref() == Some(identity);
+    names_of(shape, key).iter().any(|name| name == identity) || by_base() || by_entry() || by_claim()
 }

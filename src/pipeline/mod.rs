@@ -64,6 +64,7 @@ mod sorter;
 pub mod start;
 mod steps;
 mod stock;
+mod strays;
 pub mod undo;
 mod weigh;
 pub mod why;
@@ -334,7 +335,8 @@ impl Pipeline {
             finish::report_broken(&reading.scopes, report);
             return Err(finish::nothing_could_be_read(&reading.scopes));
         }
-        let known = reading.sum;
+        // What is taken over is in no sum yet.
+        let known = reading.sum.filter(|_| reading.strays.is_empty());
         let mut plan = decide::decide(self, ask, past, reading, report).await?;
         if let Some(sealed) = &ask.sealed {
             sealed.compare(&self.store, &self.sealed_steps(&mut plan.steps).await?).await?;

@@ -7,9 +7,10 @@ use bytes::Bytes;
 use tokio::sync::OnceCell;
 
 use super::Pipeline;
-use super::decide::{EDITED, held_item, is_approved};
+use super::decide::{EDITED, is_approved};
 use super::draft::{Drafted, rendered_from};
 use super::failing::{self, Failing};
+use super::hold::held_item;
 use super::parked::Parked;
 use super::past::Past;
 use super::plan::{Action, Step};
@@ -426,12 +427,12 @@ pub fn conditional(
         // A delete of something already absent needs no condition: it is already so.
         None if op == Op::Delete => Expect::Anything,
         None => Expect::Absent,
-        // What no listing shows is replaced as if there were nothing; only the journal keeps it.
+        // What no listing shows is replaced as if there were nothing, and deleted as what it is; only the journal keeps it.
         Some(prior) if prior.version == Version::default() => {
             let (kept, large) = PriorValue::keep(&prior.value, pipeline, run);
             blob = large.map(Box::new);
             (intent.prior, intent.prior_fingerprint) = (Some(kept), prior.fingerprint);
-            Expect::Absent
+            if op == Op::Delete { Expect::Exactly(prior.version) } else { Expect::Absent }
         }
         Some(prior) => {
             let (kept, large) = PriorValue::keep(&prior.value, pipeline, run);

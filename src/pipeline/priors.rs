@@ -8,10 +8,26 @@ use super::prepare::Preparer;
 use crate::error::Result;
 use crate::portion::Portion;
 use crate::shape::Output;
-use crate::store::Stored;
+use crate::store::{Store, Stored};
 
 /// Values of the store in memory at a time, for one batch.
 const PRIORS_BYTES_MAX: usize = 32 << 20;
+
+/// What the store holds under keys that are known, also where it lost sight of it and no listing shows it.
+pub(super) async fn stored(store: &dyn Store, keys: &[&str]) -> Result<Vec<Option<Stored>>> {
+    if keys.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut stored = store.get(keys).await?;
+    let unseen: Vec<usize> = (0..keys.len()).filter(|at| stored[*at].is_none()).collect();
+    if !unseen.is_empty() {
+        let names: Vec<&str> = unseen.iter().map(|at| keys[*at]).collect();
+        for (at, found) in unseen.iter().zip(store.unlisted(&names).await?) {
+            stored[*at] = found;
+        }
+    }
+    Ok(stored)
+}
 
 impl Preparer<'_> {
     /// What the store holds now under the keys the first drafts are about to change, and how many drafts these are.
@@ -32,7 +48,7 @@ impl Preparer<'_> {
                 continue;
             }
             let keys: Vec<&str> = wanted.iter().map(String::as_str).collect();
-            let stored = self.line.store.get(&keys).await?;
+            let stored = stored(&*self.line.store, &keys).await?;
             for (key, stored) in wanted.into_iter().zip(stored) {
                 portion.add(stored.as_ref().map_or(0, |stored| stored.value.len()));
                 found.extend(stored.map(|stored| (key, stored)));
@@ -42,11 +58,13 @@ impl Preparer<'_> {
         Ok((found, count))
     }
 
-    /// Rows of these keys that are older than trueup, or whose cache entries were lost: they are taken over, and the journal
-    /// keeps what they were.
+    /// Rows of new keys that are older than trueup, or that it forgot: they are taken over, and the journal keeps what they
+    /// were.
     async fn unlisted(&self, drafts: &VecDeque<Drafted>) -> Result<HashMap<String, Stored>> {
         let new = drafts.iter().filter_map(|draft| match draft {
-            Drafted::Put(draft) if draft.step.seen == Seen::Nothing => Some(draft.output.key.as_str()),
+            Drafted::Put(draft) if draft.step.seen == Seen::Nothing && draft.step.base.is_none() => {
+                Some(draft.output.key.as_str())
+            }
             _ => None,
         });
         let keys: Vec<&str> = new.collect();
@@ -65,12 +83,12 @@ impl Preparer<'_> {
         let mut portion = Portion::expecting(PRIORS_BYTES_MAX, self.priors_weigh.each());
         let some = &steps[..portion.room().min(steps.len())];
         let prefix = self.line.shape.key_prefix();
-        let stored = async {
+        let found = async {
             let keys: Vec<String> = some.iter().map(|step| step.key(prefix)).collect::<Result<_>>()?;
             let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-            self.line.store.get(&keys).await
+            stored(&*self.line.store, &keys).await
         };
-        let stored = stored.await;
+        let stored = found.await;
         for held in stored.iter().flatten() {
             portion.add(held.as_ref().map_or(0, |held| held.value.len()));
         }

@@ -3,8 +3,8 @@
 use std::mem::take;
 
 use super::Pipeline;
-use super::decide::held_item;
 use super::draft::{Draft, rendered_from};
+use super::hold::held_item;
 use super::plan::{Action, Seen, Step};
 use super::prepare::{Preparer, Ready, Settled, prior_base, remark};
 use crate::config::Heal;

@@ -9,15 +9,17 @@ use super::detect::{self, Finding, Known};
 use super::first::Onward;
 use super::footing::{self, Ground};
 use super::joined::Joined;
+use super::known::is_called;
 use super::lines::Lines;
 use super::past::Past;
 use super::peek::{Peek, kept, peek};
 use super::plan::{Action, PlanId, Seen, Step, Why};
 pub use super::reading::Reading;
+use super::reading::left_so;
 use super::sightings::{Row, Sighting, Sightings, What};
 use super::since;
 use super::stock::Strangers;
-use super::why::names_of;
+use super::strays::{self, Strays};
 use super::{Ask, Pipeline};
 use crate::error::{Error, Fault, Kind, Result};
 use crate::record::{Entry, Fingerprint};
@@ -124,6 +126,7 @@ pub(super) struct Merge<'a> {
     joined: Joined,
     strangers: Strangers,
     clashes: Clashes,
+    strays: Strays,
     pub found: Reading,
     last: Option<(String, String)>,
     /// What the last run left, until something is sighted.
@@ -160,7 +163,7 @@ impl<'a> Merge<'a> {
         let (sum, all_new) = (footing::nothing_yet(line, ask), Some(PlanId::of(&line.name)));
         let found = Reading { sum, all_new, ..Reading::default() };
         let (only, heal) = (ask.only.as_deref(), &ask.heal);
-        let (strangers, clashes) = (Strangers::default(), Clashes::default());
+        let (strangers, strays, clashes) = (Strangers::default(), Strays::default(), Clashes::default());
         let (last, ground, onward) = (None, None, None);
         Merge {
             line,
@@ -172,6 +175,7 @@ impl<'a> Merge<'a> {
             joined,
             strangers,
             clashes,
+            strays,
             found,
             last,
             ground,
@@ -227,7 +231,14 @@ impl<'a> Merge<'a> {
     }
 
     async fn meet(&mut self, key: String) -> Result<()> {
-        if !self.line.shape.recalls() || self.only.is_some() || self.past.older.contains(&key) {
+        if self.only.is_some() {
+            return Ok(());
+        }
+        if strays::are_ours(self.line) {
+            self.found.unknown += 1;
+            return self.strays.meet(self.line, key, &mut self.found.strays).await;
+        }
+        if !self.line.shape.recalls() || self.past.older.contains(&key) {
             return Ok(());
         }
         self.strangers.meet(self.line, key).await
@@ -235,13 +246,14 @@ impl<'a> Merge<'a> {
 
     /// Keys behind the last one that is known.
     async fn meet_the_rest(&mut self) -> Result<()> {
-        while self.line.shape.recalls()
+        while (self.line.shape.recalls() || strays::are_ours(self.line))
             && self.only.is_none()
             && let Joined::InOrder(lines) = &mut self.joined
             && let Some(line) = lines.pop().await?
         {
             self.meet(line.key).await?;
         }
+        self.strays.look(self.line, &mut self.found.strays).await?;
         self.found.met_older = self.strangers.any_older(self.line).await?;
         Ok(())
     }
@@ -282,6 +294,9 @@ impl<'a> Merge<'a> {
         match sighting.what {
             What::There => {}
             What::Bad(fault) => {
+                // It is at the source: what the store has of it is no stray.
+                let peeked = known.as_ref().map(peek).transpose()?;
+                self.at(&sighting.identity, peeked.as_ref()).await?;
                 self.found.scopes.doubt(&sighting.entry.id);
                 self.bad(&sighting.identity, &sighting.entry.scope, fault);
                 return Ok(());
@@ -338,6 +353,9 @@ impl<'a> Merge<'a> {
                 id.add(&sighting.identity, Change::Add, Some(stamp), None);
             }
             (all_new, ..) => *all_new = None,
+        }
+        if known.is_none() && matches!(seen, Seen::At(_)) {
+            self.found.unknown += 1;
         }
         let Sighting { identity, entry, .. } = *sighting;
         let step = Step {
@@ -471,19 +489,6 @@ impl<'a> Merge<'a> {
 
     /// `--only KEY`, an identity or the key it has in the store: everything else is as if it were not there, seen or unseen.
     fn wanted(&self, identity: &str, entry: Option<&Entry>, known: Option<&Listed>) -> bool {
-        let Some(only) = self.only else { return true };
-        let shape = self.line.shape.as_ref();
-        let by_base = || {
-            let peeked = known.and_then(|line| peek(line).ok());
-            peeked.is_some_and(|peeked| peeked.key.as_deref() == Some(only))
-        };
-        let by_entry = || entry.and_then(|entry| shape.key(entry)).is_some_and(|key| key == only);
-        // Its file may be there from before, under another day.
-        let by_claim = || known.is_none() && shape.claims(only).as_deref() == Some(identity);
-        names_of(shape, only).iter().any(|name| name == identity) || by_base() || by_entry() || by_claim()
+        self.only.is_none_or(|only| is_called(self.line, only, (identity, entry, known)))
     }
-}
-
-pub fn left_so(identity: &str, class: &str) -> String {
-    format!("{identity} was {class} in the store and left so, as `drift` says")
 }

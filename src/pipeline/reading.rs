@@ -17,6 +17,10 @@ pub struct Reading {
     pub all_new: Option<PlanId>,
     /// Known but not seen; what that means depends on how their scopes ended.
     pub unseen: Steps,
+    /// In the store as ours, and neither known nor seen.
+    pub strays: Steps,
+    /// Rows of the store that the baseline does not know, seen or not.
+    pub unknown: u64,
     pub scopes: Scopes,
     /// Keys the baseline holds.
     pub known: u64,
@@ -54,4 +58,8 @@ impl Reading {
         self.known = footing.sum.count;
         self.sum = Some(footing.sum);
     }
+}
+
+pub fn left_so(identity: &str, class: &str) -> String {
+    format!("{identity} was {class} in the store and left so, as `drift` says")
 }

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::Pipeline;
 use super::failing::{self, Failing};
+use super::priors;
 use super::settle;
 use crate::error::{Error, Fault, Kind, Result};
 use crate::record::{Fingerprint, Version};
@@ -48,7 +49,7 @@ async fn settle_batch(
     let wanted: Vec<(u32, &Intent)> =
         indices.into_iter().filter_map(|index| Some((index, intents.get(index as usize)?))).collect();
     let names: Vec<&str> = wanted.iter().map(|(_, intent)| intent.key()).collect();
-    let stored = if names.is_empty() { Vec::new() } else { line.store.get(&names).await? };
+    let stored = priors::stored(&*line.store, &names).await?;
     let unmoved = unmoved(line, &intents).await?;
     let mut items = Vec::new();
     let mut count = 0;
@@ -98,6 +99,8 @@ async fn unmoved(line: &Pipeline, intents: &[Intent]) -> Result<HashSet<String>>
 #[allow(clippy::option_option)] // arrived at all, and then with which version
 fn arrived(intent: &Intent, stored: Option<&Stored>) -> Option<Option<Version>> {
     match (intent.bytes_hash(), stored) {
+        // What no listing shows we did not write.
+        (Some(_), Some(stored)) if stored.version == Version::default() => None,
         (Some(bytes), Some(stored)) if Fingerprint::of(&stored.value) == bytes => {
             Some(Some(stored.version.clone()))
         }

@@ -85,6 +85,13 @@ impl Scopes {
         self.covering(scope).is_some()
     }
 
+    /// Every scope below one was read to its end, or did not change.
+    pub fn all_read_below(&self, scope: &str) -> bool {
+        let below = format!("{scope}/");
+        let ends = self.ends.range(below.clone()..).take_while(|(name, _)| name.starts_with(&below));
+        ends.into_iter().all(|(_, end)| matches!(end, End::Complete(_) | End::Unchanged))
+    }
+
     pub fn broken(&self) -> impl Iterator<Item = (&str, &Fault)> {
         self.ends.iter().filter_map(|(scope, end)| match end {
             End::Broken(fault) => Some((scope.as_str(), &**fault)),

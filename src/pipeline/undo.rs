@@ -6,13 +6,13 @@ use std::collections::{HashSet, VecDeque};
 use serde::{Deserialize, Serialize};
 
 use super::apply::{Applied, Applier};
-use super::decide::count_held;
 use super::guard::{self, Holds, Population, Waitings};
+use super::hold::count_held;
 use super::plan::PlanId;
 use super::prepare::{Prepare, Ready, conditional, number};
 use super::preview::{Held, Keyed, Preview, Update};
 use super::steps::Steps;
-use super::{Ask, Pipeline, recover};
+use super::{Ask, Pipeline, priors, recover};
 use crate::clock::rfc3339_ms;
 use crate::error::{Error, Kind, Result};
 use crate::portion::{Lately, Portion};
@@ -195,7 +195,7 @@ impl Pipeline {
             let applied: Vec<(u32, &Intent)> = (0u32..).zip(&intents).filter(applied).collect();
             kept += applied.len() as u64;
             let names: Vec<&str> = applied.iter().map(|(_, intent)| intent.key()).collect();
-            let stored = if names.is_empty() { Vec::new() } else { self.store.get(&names).await? };
+            let stored = priors::stored(&*self.store, &names).await?;
             for ((index, intent), stored) in applied.into_iter().zip(stored).rev() {
                 let reverse = self.reverse_of(number, index, intent);
                 match self.standing(run, &reverse, intent, stored.as_ref()).await? {
@@ -365,7 +365,7 @@ impl Prepare for Reverser<'_> {
         while !steps.is_empty() && portion.room() > 0 {
             let some: Vec<Reverse> = steps.drain(..steps.len().min(portion.room())).collect();
             let keys: Vec<&str> = some.iter().map(|step| step.key.as_str()).collect();
-            let stored = self.line.store.get(&keys).await?;
+            let stored = priors::stored(&*self.line.store, &keys).await?;
             for (step, stored) in some.iter().zip(stored) {
                 let intent = journal.intent(self, step).await?;
                 let there = stored.as_ref().map_or(0, |stored| stored.value.len());

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::{Absent, Existing, Identified, Input, Output, Prior, Rendered, Shape, canonical};
+use super::{Absent, Existing, Identified, Input, Output, Prior, Recalled, Rendered, Shape, canonical};
 use crate::clock::rfc3339_ms;
 use crate::config::{OnMissing, RowsSpec};
 use crate::error::{Error, Kind, Result};
@@ -57,6 +57,18 @@ impl Shape for Rows {
 
     fn claims(&self, key: &str) -> Option<String> {
         Some(key.to_owned())
+    }
+
+    /// A row says whether it is marked, and its key of which table it is; of which list, nobody knows.
+    fn recall(&self, key: &str, value: &[u8], _now: Timestamp) -> Option<Recalled> {
+        let row: Map<String, Value> = serde_json::from_slice(value).ok()?;
+        let (table, _) = key.split_once('/')?;
+        Some(Recalled::Current {
+            identity: key.to_owned(),
+            entry: Entry::new(key.to_owned(), &table.into(), ""),
+            fingerprint: Fingerprint::of(value),
+            carry: row.get(MISSING_SINCE).map(|since| json!({ MISSING_SINCE: since })),
+        })
     }
 
     fn render(&self, input: &Input<'_>) -> Result<Rendered> {

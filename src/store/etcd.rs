@@ -42,6 +42,7 @@ const CAPS: Caps = Caps {
     cheap_list: true,
     keeps_fingerprint: false,
     sums: false,
+    lists_own: false,
     bulk_max: EACH_MAX,
     side_by_side: 1,
     key_max: 2_048,

@@ -48,6 +48,8 @@ pub struct Caps {
     pub keeps_fingerprint: bool,
     /// `sum` answers, for much less than a listing costs.
     pub sums: bool,
+    /// A listing shows nothing but what was written through such a store.
+    pub lists_own: bool,
     /// Items per `write` that the store handles best.
     pub bulk_max: usize,
     /// Such writes of new keys that it takes side by side faster than one after the other; 1 = it does not.
@@ -117,6 +119,7 @@ pub struct Page {
 pub enum Expect {
     Anything,
     Absent,
+    /// For a delete the version may be that of what [`Store::unlisted`] gave.
     Exactly(Version),
 }
 
@@ -154,6 +157,11 @@ impl Item {
             *fingerprint = Some(print);
         }
         self
+    }
+
+    /// It deletes what no listing shows.
+    pub fn deletes_unlisted(&self) -> bool {
+        self.op == Op::Delete && self.expect == Expect::Exactly(Version::default())
     }
 
     #[must_use]

@@ -43,6 +43,7 @@ const CAPS: Caps = Caps {
     cheap_list: true,
     keeps_fingerprint: true,
     sums: false,
+    lists_own: false,
     bulk_max: 1_000,
     side_by_side: 1,
     // A B-tree entry takes 2,704 bytes.

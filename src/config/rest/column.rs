@@ -8,7 +8,7 @@ use super::{ColumnKind, ColumnSpec, JsonPath, RESERVED};
 pub const COLUMN_KEYS: Keys = &["type", "path", "optional", "index", "parent", "enum", "unknown"];
 
 /// What PostgreSQL keeps of a name.
-const NAME_MAX: usize = 63;
+pub const NAME_MAX: usize = 63;
 /// What a number without a word becomes.
 const UNKNOWN: &str = "unknown_{n}";
 /// Where the number goes in it.

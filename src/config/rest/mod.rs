@@ -12,6 +12,7 @@ use url::Url;
 use crate::secret::SecretRef;
 
 mod column;
+mod names;
 mod read;
 
 pub use column::COLUMN_KEYS;
@@ -119,6 +120,11 @@ pub struct TableSpec {
     /// Columns of the natural key, in order.
     pub key: Vec<String>,
     pub columns: Vec<ColumnSpec>,
+}
+
+/// The unique index on the natural key of a table.
+pub fn natural_key_index(table: &str) -> String {
+    format!("{table}_natural_key")
 }
 
 impl TableSpec {

@@ -12,7 +12,8 @@ use super::super::model::From;
 use super::super::reader::{Base, Field, Keys, Reader, repeated};
 use super::super::source::Around;
 use super::super::values;
-use super::column::{self, is_sql_name};
+use super::column;
+use super::names::Names;
 use super::{
     ATTEMPTS, AnswerVersion, Auth, ColumnKind, ColumnSpec, JsonPath, Pagination, Part, ResourceSpec,
     RestSpec, Size, TIMEOUT, TableSpec,
@@ -49,8 +50,6 @@ pub const VERSION_KEYS: Keys = &["field", "known"];
 const EXPECTED: &str = "a recipe file, or a table with `base` and `resources`";
 /// A recipe is written by a person.
 const BYTES_MAX: u64 = 1 << 20;
-/// The name of the table that remembers checksums.
-const CACHE: &str = "sync_cache";
 
 pub fn read(reader: &Reader<'_>, around: &Around<'_>) -> Option<From> {
     let field = reader.require("rest", EXPECTED)?;
@@ -112,8 +111,9 @@ fn recipe(field: &Field<'_>, base: &Base) -> Option<RestSpec> {
     let list =
         reader.require("resources", "a list of resources: [[resources]]")?.list("a list of resources")?;
     let mut resources: Vec<ResourceSpec> = Vec::with_capacity(list.len());
+    let mut names = Names::new();
     for field in list {
-        let one = resource(&field, &resources, &pagination)?;
+        let one = resource(&field, &resources, &pagination, &mut names)?;
         resources.push(one);
     }
     Some(RestSpec {
@@ -210,17 +210,16 @@ fn pagination(field: &Field<'_>) -> Option<Pagination> {
     }
 }
 
-fn resource(field: &Field<'_>, earlier: &[ResourceSpec], usual: &Pagination) -> Option<ResourceSpec> {
+fn resource(
+    field: &Field<'_>,
+    earlier: &[ResourceSpec],
+    usual: &Pagination,
+    names: &mut Names,
+) -> Option<ResourceSpec> {
     let reader = field.table(RESOURCE_KEYS, "a table with `name`, `path`, `key` and `columns`")?;
     let name_field = reader.require("name", "the name of the table")?;
     let name = name_field.text("the name of the table")?;
-    let taken = earlier.iter().any(|other| other.table.name == name);
-    if !is_sql_name(name) || taken || name == CACHE || name.starts_with("sqlite_") || name.starts_with("pg_")
-    {
-        let note = "a-z, 0-9 and `_`; once; and not a name the database or trueup uses";
-        name_field.wrong_with(format!("a resource cannot be called `{}`", repeated(name)), note);
-        return None;
-    }
+    names.table(&name_field, name)?;
     let columns_field = reader.require("columns", "the columns of the table")?;
     let mut columns = Vec::new();
     for key in columns_field.keys() {
@@ -233,6 +232,7 @@ fn resource(field: &Field<'_>, earlier: &[ResourceSpec], usual: &Pagination) -> 
     let table = TableSpec { name: name.to_owned(), key, columns };
     check_key(&key_field, &table)?;
     check_columns(&columns_field, &table, earlier, parent)?;
+    names.indexes(&columns_field, &table.columns)?;
     Some(ResourceSpec {
         table,
         path,
@@ -318,12 +318,6 @@ fn check_columns(
                 "`{}` is filled from `{wanted}` of the parent, which has no such column",
                 column.name
             ));
-            return None;
-        }
-        let others = earlier.iter().flat_map(|other| &other.table.columns).chain(&table.columns);
-        let same = |other: &&ColumnSpec| other.index.is_some() && other.index == column.index;
-        if others.filter(same).count() > 1 || column.index.as_deref() == Some("by_table_and_external_id") {
-            field.wrong(format!("two indexes are called `{}`", column.index.as_deref().unwrap_or_default()));
             return None;
         }
     }

@@ -46,6 +46,7 @@ const CAPS: Caps = Caps {
     cheap_list: false,
     keeps_fingerprint: false,
     sums: false,
+    lists_own: false,
     bulk_max: 10_000,
     side_by_side: 1,
     key_max: 512,

@@ -42,6 +42,7 @@ const CAPS: Caps = Caps {
     cheap_list: true,
     keeps_fingerprint: false,
     sums: false,
+    lists_own: false,
     // One flush per folder and batch: a thousand files share it.
     bulk_max: 1_000,
     side_by_side: 1,

@@ -139,6 +139,7 @@ impl Store for Objects {
             cheap_list: true,
             keeps_fingerprint: false,
             sums: false,
+            lists_own: false,
             // There is no bulk request; a batch of this size keeps all connections busy.
             bulk_max: 256,
             side_by_side: 1,

@@ -38,6 +38,7 @@ pub(super) const CAPS: Caps = Caps {
     cheap_list: true,
     keeps_fingerprint: true,
     sums: true,
+    lists_own: false,
     // From here on a larger batch no longer saves much: the flush to disk is shared by enough rows.
     bulk_max: 1_000,
     side_by_side: 1,

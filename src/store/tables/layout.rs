@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::config::{ColumnKind, TableSpec};
+use crate::config::{ColumnKind, RESERVED, TableSpec, natural_key_index};
 use crate::error::{Error, Kind, Result};
 use crate::postgres::quoted;
 use crate::shape::canonical;
@@ -101,6 +101,8 @@ pub struct Found {
     pub described: Option<(i64, String)>,
     /// Name and type as the database calls it; empty = no such table.
     pub columns: Vec<(String, String)>,
+    /// It is a view, or whatever else has columns.
+    pub is_no_table: bool,
 }
 
 /// What must be done so that a table is as the recipe says.
@@ -121,10 +123,7 @@ pub fn compare(table: &Table, found: &Found, native: impl Fn(Type) -> &'static s
     }
     let really =
         |name: &str| found.columns.iter().find(|(column, _)| column == name).map(|(_, native)| native);
-    if really("row_id").is_none() {
-        return Err(refuse(table, "there is a table of that name that trueup did not make".to_owned())
-            .remedy_is("Give the resource another name, or move the table away."));
-    }
+    is_ours(table, found)?;
     if let Some((_, described)) = &found.described {
         keeps(table, described, |name| really(name).is_some())?;
     }
@@ -136,7 +135,9 @@ pub fn compare(table: &Table, found: &Found, native: impl Fn(Type) -> &'static s
             Some(kind) => {
                 let message =
                     format!("`{}` is {kind} and would become {}", column.name, native(column.holds));
-                return Err(refuse(table, message));
+                return Err(refuse(table, message).remedy_is(
+                    "Give the column its type back in the database, or another name in the recipe.",
+                ));
             }
         }
     }
@@ -152,6 +153,25 @@ pub fn compare(table: &Table, found: &Found, native: impl Fn(Type) -> &'static s
         Some((version, _)) => Change::Grow(missing, version + 1),
         None => Change::Grow(missing, 1),
     })
+}
+
+/// A table with the columns that every table of ours has.
+fn is_ours(table: &Table, found: &Found) -> Result<()> {
+    let name = &table.name;
+    if found.is_no_table {
+        return Err(Error::new(Kind::Config, format!("what is called {name} in the database is no table"))
+            .remedy_is("Give the resource another name, or what is there."));
+    }
+    let is_lost = |own: &&&str| !found.columns.iter().any(|(column, _)| column == **own);
+    match RESERVED.iter().find(is_lost) {
+        None => Ok(()),
+        Some(lost) if found.described.is_some() => {
+            Err(Error::new(Kind::Config, format!("the table {name} has lost its column `{lost}`"))
+                .remedy_is("Put the column back, or drop the table to have it made and filled anew."))
+        }
+        Some(_) => Err(refuse(table, "there is a table of that name that trueup did not make".to_owned())
+            .remedy_is("Give the resource another name, or move the table away.")),
+    }
 }
 
 /// What brings a table to its layout, statement by statement; the table learns its version.
@@ -194,13 +214,36 @@ fn added(table: &Table, at: usize, native: fn(Type) -> &'static str) -> String {
 fn indexes(table: &Table) -> Vec<String> {
     let name = quoted(&table.name);
     let key: Vec<String> = table.key.iter().map(|at| quoted(&table.columns[*at].name)).collect();
-    let unique = quoted(&format!("{}_natural_key", table.name));
+    let unique = quoted(&natural_key_index(&table.name));
     let mut all = vec![format!("CREATE UNIQUE INDEX IF NOT EXISTS {unique} ON {name}({})", key.join(", "))];
     all.extend(table.columns.iter().filter_map(|column| {
         let index = quoted(column.index.as_ref()?);
         Some(format!("CREATE INDEX IF NOT EXISTS {index} ON {name}({})", quoted(&column.name)))
     }));
     all
+}
+
+/// The unique index keeps a row from being there twice, but where its name is taken it was not made. `unique` = the columns
+/// of each unique index that the table has.
+pub fn check_key<'a>(table: &Table, unique: impl IntoIterator<Item = &'a Vec<String>>) -> Result<()> {
+    let mut key: Vec<&str> = table.key.iter().map(|at| table.columns[*at].name.as_str()).collect();
+    key.sort_unstable();
+    let is_key = |columns: &&Vec<String>| {
+        let mut columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+        columns.sort_unstable();
+        columns == key
+    };
+    if unique.into_iter().any(|columns| is_key(&columns)) {
+        return Ok(());
+    }
+    let index = natural_key_index(&table.name);
+    let message = format!(
+        "the table {} has no unique index on its key ({}), and something else is called {index}",
+        table.name,
+        key.join(", ")
+    );
+    Err(Error::new(Kind::Config, message)
+        .remedy_is(format!("Rename or drop what is called {index}, then run again.")))
 }
 
 /// The natural key of a row `t` as its cache entry has it, in the SQL of both databases; `text` says how a column becomes
@@ -235,7 +278,8 @@ fn keeps(table: &Table, described: &str, is_there: impl Fn(&str) -> bool) -> Res
         .map_err(|error| Error::new(Kind::Corrupt, "sync_schema cannot be read").caused_by(error))?;
     let new: Value = serde_json::from_str(&table.description()).unwrap_or_default();
     if old["key"] != new["key"] {
-        return Err(refuse(table, format!("its key is {} and would become {}", old["key"], new["key"])));
+        return Err(refuse(table, format!("its key is {} and would become {}", old["key"], new["key"]))
+            .remedy_is("Give the resource another name in the recipe; the old table keeps its data."));
     }
     for column in old["columns"].as_array().into_iter().flatten() {
         let (name, kind) = (column[0].as_str().unwrap_or_default(), column[1].as_str().unwrap_or_default());
@@ -285,8 +329,8 @@ mod tests {
     fn found(of: &Table) -> Found {
         let mut columns: Vec<(String, String)> =
             of.columns.iter().map(|column| (column.name.clone(), column.holds.name().to_owned())).collect();
-        columns.push(("row_id".into(), "integer".into()));
-        Found { described: Some((3, of.description())), columns }
+        columns.extend(RESERVED.map(|name| (name.to_owned(), "any".to_owned())));
+        Found { described: Some((3, of.description())), columns, is_no_table: false }
     }
 
     #[test]
@@ -309,5 +353,34 @@ mod tests {
         dropped.columns.retain(|(name, _)| name != "a");
         assert_eq!(change(&old, &dropped).unwrap(), Change::Mend(vec![1], 3));
         assert_eq!(change(&table(&[("id", Integer)]), &dropped).unwrap(), Change::Grow(vec![], 4));
+    }
+
+    #[test]
+    fn a_layout_that_is_refused_comes_with_what_to_do() {
+        use ColumnKind::{Integer, Text};
+        let old = table(&[("id", Integer), ("a", Text)]);
+        let without = |column: &str, described: bool| {
+            let mut lost = found(&old);
+            lost.columns.retain(|(name, _)| name != column);
+            lost.described = lost.described.filter(|_| described);
+            lost
+        };
+        let mut retyped = found(&old);
+        retyped.columns[1].1 = "blob".into();
+        let mut key = table(&[("id", Integer), ("a", Text)]);
+        key.key = vec![1];
+        for (new, found, remedy) in [
+            (&old, without("missing_since", true), "Put the column back"),
+            (&old, without("row_id", true), "Put the column back"),
+            (&old, without("updated_at", false), "move the table away"),
+            (&old, Found { is_no_table: true, ..found(&old) }, "another name, or what is there"),
+            (&old, retyped, "its type back"),
+            (&key, found(&old), "Give the resource another name"),
+            (&table(&[("id", Integer), ("a", Integer)]), found(&old), "Give the column another name"),
+        ] {
+            let error = compare(new, &found, Type::name).unwrap_err();
+            assert_eq!(error.kind(), Kind::Config);
+            assert!(error.remedy().contains(remedy), "{remedy}: {error} {}", error.remedy());
+        }
     }
 }

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::clock::{SharedClock, rfc3339_ms};
 use crate::config::{Database, Place as At, StoreSpec, TableSpec};
-use crate::error::{Context, Error, Result};
+use crate::error::{Context, Error, Kind, Result};
 use crate::postgres::prefix_end;
 use crate::record::{Fingerprint, Version};
 
@@ -38,6 +38,7 @@ const CAPS: Caps = Caps {
     cheap_list: true,
     keeps_fingerprint: true,
     sums: true,
+    lists_own: true,
     bulk_max: 1_000,
     side_by_side: 1,
     // An index entry of PostgreSQL takes 2,704 bytes.
@@ -141,6 +142,13 @@ impl Tables {
     }
 }
 
+/// The database said yes, and the row is as it was: somebody's trigger or rule lets the change go by.
+fn swallowed() -> Error {
+    Error::new(Kind::Invalid, "the database said that it is done and did not do it")
+        .remedy_is("A trigger or rule of the table swallows the change. Let it pass, or exclude the row.")
+        .about_data()
+}
+
 /// What each item means; those that mean nothing have their answer already.
 #[allow(clippy::type_complexity)] // answers, and what is left to be done
 fn understand(
@@ -185,11 +193,8 @@ impl Store for Tables {
         let places: Vec<Place> = found.iter().flatten().cloned().collect();
         let held = self.held(places).await.context(|| format!("reading {}", self.name))?;
         let mut held = held.into_iter();
-        let stored = |held: Held| Stored {
-            value: held.value,
-            version: held.version,
-            fingerprint: Some(held.checksum),
-        };
+        let stored =
+            |held: Held| Stored { value: held.value, version: held.version, fingerprint: Some(held.print) };
         Ok(found.into_iter().map(|place| place.and_then(|_| held.next().flatten()).map(stored)).collect())
     }
 

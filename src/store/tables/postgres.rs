@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio_postgres::{GenericClient, Row, Transaction};
 
 use super::layout::{self, Change, Found, Table, Type};
-use super::row::{self, Adding, Held, Place, version};
+use super::row::{self, Adding, Cells, Held, Place, version};
 use super::{Batch, Span};
 use crate::error::{Error, Kind, Result};
 use crate::postgres::pool::Pool;
@@ -184,11 +184,16 @@ impl Database {
     }
 
     pub async fn unlisted(&self, tables: &[Table], places: &[Place]) -> Result<Vec<Option<Bytes>>> {
-        self.pool.with(async |session| unlisted(session, &self.sql, tables, places).await).await
+        let found = self.pool.with(async |session| natural(&**session, &self.sql, tables, places).await);
+        let rows = found.await?.into_iter().zip(places);
+        let value = |(row, place): (Option<Natural>, &Place)| {
+            row.and_then(|(_, cells)| row::bytes(&tables[place.table], &cells).ok()).map(Bytes::from)
+        };
+        Ok(rows.map(value).collect())
     }
 }
 
-static NOTHING: Found = Found { described: None, columns: Vec::new() };
+static NOTHING: Found = Found { described: None, columns: Vec::new(), is_no_table: false };
 
 /// Make, grow or merely compare the tables, and learn which columns are there. They are looked at all at once: a database
 /// that is far away answers one question as slowly as a dozen.
@@ -221,8 +226,27 @@ async fn prepare(session: &mut Session, tables: &mut [Table], access: Access) ->
         // Without a cache nothing in the tables is ours yet.
         all.push(Sql::new(table, if cached { &there } else { &NOTHING }));
     }
+    if access == Access::Write {
+        check_keys(&transaction, tables).await?;
+    }
     within(STATEMENT_MAX, transaction.commit()).await?;
     Ok(all)
+}
+
+async fn check_keys(transaction: &Transaction<'_>, tables: &[Table]) -> Result<()> {
+    let sql = "SELECT c.relname::text, array_agg(a.attname::text)
+               FROM pg_class c JOIN pg_index i ON i.indrelid = c.oid
+               JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY(i.indkey[0:i.indnkeyatts - 1])
+               WHERE c.relnamespace = current_schema()::regnamespace AND c.relname = ANY($1)
+                 AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
+               GROUP BY c.relname, i.indexrelid";
+    let names: Vec<&str> = tables.iter().map(|table| table.name.as_str()).collect();
+    let rows = within(STATEMENT_MAX, transaction.query(sql, &[&names])).await?;
+    let unique: Vec<(String, Vec<String>)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    tables.iter().try_for_each(|table| {
+        let of = unique.iter().filter(|(name, _)| *name == table.name).map(|(_, columns)| columns);
+        layout::check_key(table, of)
+    })
 }
 
 async fn lay_out(
@@ -270,8 +294,11 @@ fn native(holds: Type) -> &'static str {
 async fn found(transaction: &Transaction<'_>, table: &Table, described: bool) -> Result<Found> {
     let name = &table.name;
     let columns = async {
-        let sql = "SELECT column_name::text, data_type::text FROM information_schema.columns
-                   WHERE table_schema = current_schema() AND table_name = $1";
+        let sql = "SELECT column_name::text, data_type::text,
+                     (SELECT relkind NOT IN ('r', 'p') FROM pg_class
+                      WHERE relnamespace = current_schema()::regnamespace AND relname = $1::text)
+                   FROM information_schema.columns
+                   WHERE table_schema = current_schema() AND table_name = $1::text";
         within(STATEMENT_MAX, transaction.query(sql, &[name])).await
     };
     let described = async {
@@ -283,6 +310,7 @@ async fn found(transaction: &Transaction<'_>, table: &Table, described: bool) ->
     };
     let (columns, described) = tokio::try_join!(columns, described)?;
     Ok(Found {
+        is_no_table: columns.first().and_then(|row| row.get(2)).unwrap_or(false),
         columns: columns.iter().map(|row| (row.get(0), row.get(1))).collect(),
         described: described.map(|row| (row.get(0), row.get(1))),
     })
@@ -312,13 +340,16 @@ async fn held(
     Ok(all)
 }
 
+/// A row's id and cells.
+type Natural = (i64, Cells<'static>);
+
 /// The rows with these natural keys, whatever the cache says of them.
-async fn unlisted(
-    session: &Session,
+async fn natural(
+    client: &impl GenericClient,
     sql: &[Sql],
     tables: &[Table],
     places: &[Place],
-) -> Result<Vec<Option<Bytes>>> {
+) -> Result<Vec<Option<Natural>>> {
     let mut all = vec![None; places.len()];
     for (at, (sql, table)) in sql.iter().zip(tables).enumerate() {
         let key = |(index, place): (usize, &Place)| {
@@ -330,10 +361,10 @@ async fn unlisted(
             continue;
         }
         let keys = Value::Array(keys).to_string();
-        for row in within(BULK_MAX, session.query(&sql.natural, &[&keys])).await? {
+        for row in within(BULK_MAX, client.query(&sql.natural, &[&keys])).await? {
             let index = usize::try_from(row.get::<_, i64>(0)).unwrap_or(usize::MAX);
             if let Some(one) = all.get_mut(index) {
-                *one = row::bytes(table, &sql.cells(table, &row, 2)).ok().map(Bytes::from);
+                *one = Some((row.get(1), sql.cells(table, &row, 2)));
             }
         }
     }
@@ -365,7 +396,7 @@ fn line(sql: &Sql, table: &Table, span: &Span, row: &Row) -> Listed {
         },
         What::Values => {
             let held = Held::new(table, row_id, sql.cells(table, row, 4), seen_ms, checksum);
-            Listed { key, version: held.version, fingerprint: Some(held.checksum), value: Some(held.value) }
+            Listed { key, version: held.version, fingerprint: Some(held.print), value: Some(held.value) }
         }
     }
 }

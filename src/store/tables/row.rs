@@ -46,7 +46,8 @@ pub struct Held {
     pub row_id: i64,
     pub cells: Cells<'static>,
     pub value: Bytes,
-    pub checksum: Fingerprint,
+    /// Of these very bytes, whatever its cache entry says.
+    pub print: Fingerprint,
     pub version: Version,
     /// Its cache entry tells the truth about it.
     fits: bool,
@@ -359,13 +360,12 @@ impl Held {
     pub fn new(table: &Table, row_id: i64, cells: Cells<'static>, seen_ms: i64, checksum: &str) -> Self {
         let value = bytes(table, &cells).unwrap_or_else(std::string::String::into_bytes);
         let print = Fingerprint::of(&value);
-        let known = Fingerprint::parse(checksum);
         let mut version = version(row_id, seen_ms, checksum);
-        let fits = known == Some(print);
+        let fits = Fingerprint::parse(checksum) == Some(print);
         if !fits {
             let _ = write!(version.0, "~{}", print.short());
         }
-        Held { row_id, cells, value: value.into(), checksum: known.unwrap_or(print), version, fits }
+        Held { row_id, cells, value: value.into(), print, version, fits }
     }
 
     /// There is nothing to do for whoever wants it to be so.

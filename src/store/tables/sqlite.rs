@@ -261,6 +261,7 @@ fn found(connection: &Connection, table: &Table) -> Result<Found> {
     let mut columns = connection.prepare("SELECT name, type FROM pragma_table_info(?1)").map_err(explain)?;
     let rows = columns.query_map([&table.name], |row| Ok((row.get(0)?, row.get(1)?))).map_err(explain)?;
     found.columns = rows.collect::<rusqlite::Result<_>>().map_err(explain)?;
+    found.is_no_table = !found.columns.is_empty() && !has(connection, &table.name)?;
     if has(connection, "sync_schema")? {
         let sql = "SELECT schema_version, columns FROM sync_schema WHERE table_name = ?1";
         let mut rows = connection.prepare(sql).map_err(explain)?;
@@ -298,8 +299,19 @@ fn lay_out_within(connection: &Connection, tables: &mut [Table]) -> Result<()> {
         let sql = "INSERT INTO sync_schema VALUES(?1, ?2, ?3) ON CONFLICT(table_name)
                    DO UPDATE SET schema_version = ?2, columns = ?3 WHERE columns IS NOT ?3";
         connection.execute(sql, (&table.name, table.schema_version, table.description())).map_err(explain)?;
+        layout::check_key(table, &unique(connection, table).map_err(explain)?)?;
     }
     Ok(())
+}
+
+/// The columns of the table's unique indexes.
+fn unique(connection: &Connection, table: &Table) -> rusqlite::Result<Vec<Vec<String>>> {
+    // An expression has no name.
+    let sql = "SELECT json_group_array(coalesce(i.name, '')) FROM pragma_index_list(?1) l
+               JOIN pragma_index_info(l.name) i WHERE l.\"unique\" AND NOT l.partial GROUP BY l.name";
+    let mut statement = connection.prepare(sql)?;
+    let lists = statement.query_map([&table.name], |row| row.get::<_, String>(0))?;
+    lists.map(|list| Ok(serde_json::from_str(&list?).unwrap_or_default())).collect()
 }
 
 fn create(table: &Table) -> String {
@@ -359,12 +371,7 @@ fn list(connection: &Connection, sql: &Sql, table: &Table, span: &Span) -> rusql
             },
             What::Values => {
                 let held = Held::new(table, row_id, sql.cells(table, row, 4)?, pen::ms(seen_at), checksum);
-                Listed {
-                    key,
-                    version: held.version,
-                    fingerprint: Some(held.checksum),
-                    value: Some(held.value),
-                }
+                Listed { key, version: held.version, fingerprint: Some(held.print), value: Some(held.value) }
             }
         });
     }

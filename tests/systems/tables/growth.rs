@@ -10,6 +10,8 @@ on_both!(
     a_change_that_would_lose_data_is_refused_with_the_reason,
     columns_of_somebody_else_are_left_alone,
     looking_makes_no_table,
+    a_table_that_lost_a_column_of_ours_is_refused_with_what_to_do,
+    a_view_in_the_place_of_a_table_is_refused,
 );
 
 const TITLE: &str = "tittel              = \"text\"\n";
@@ -85,4 +87,36 @@ async fn looking_makes_no_table(stage: Stage) {
             assert_eq!(stage.query(sql), "0");
         }
     }
+}
+
+async fn a_table_that_lost_a_column_of_ours_is_refused_with_what_to_do(stage: Stage) {
+    for column in ["missing_since", "updated_at"] {
+        assert_eq!(stage.sync().code, 0);
+        stage.query(&format!("alter table cases drop column {column}"));
+        for command in ["sync", "plan"] {
+            let run = stage.trueup(&[command]);
+            let said = run.json.to_string();
+            assert_eq!(run.code, 2, "{command}: {said}");
+            assert!(said.contains(&format!("the table cases has lost its column `{column}`")), "{said}");
+            assert!(said.contains("Put the column back, or drop the table"), "{said}");
+        }
+        stage.query("drop table cases");
+    }
+    assert_eq!(stage.sync().code, 0);
+    assert_eq!(stage.rows("cases"), CASES);
+}
+
+async fn a_view_in_the_place_of_a_table_is_refused(stage: Stage) {
+    stage.sync();
+    stage.query("alter table cases rename to real_cases");
+    stage.query("create view cases as select * from real_cases");
+    for command in ["sync", "plan"] {
+        let run = stage.trueup(&[command]);
+        let said = run.json.to_string();
+        assert_eq!(run.code, 2, "{command}: {said}");
+        assert!(said.contains("what is called cases in the database is no table"), "{said}");
+    }
+    stage.query("drop view cases");
+    stage.query("alter table real_cases rename to cases");
+    stage.sync().is(0, &[("unchanged", ROWS), ("writes", 0)]);
 }

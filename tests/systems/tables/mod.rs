@@ -6,6 +6,7 @@ mod changes;
 mod desk;
 mod fresh;
 mod growth;
+mod hands;
 mod kit;
 mod marks;
 mod moves;
@@ -15,6 +16,8 @@ mod recipes;
 mod runs;
 mod store;
 mod strangers;
+mod strays;
+mod triggers;
 mod troubles;
 mod verbatim;
 

@@ -122,6 +122,7 @@ fn a_mistake_in_a_recipe_is_shown_where_it_is() {
         ("live     = \"boolean\"", "row_id   = \"integer\"", "a column `row_id` of its own"),
         ("live     = \"boolean\"", "Live     = \"boolean\"", "a-z, 0-9"),
         ("name = \"tags\"", "name = \"sync_cache\"", "cannot be called `sync_cache`"),
+        ("name = \"tags\"", "name = \"sync_schema\"", "cannot be called `sync_schema`"),
         ("parent = \"sku\"", "parent = \"skuu\"", "has no such column"),
         ("bearer_env", "bearer", "would hold a secret"),
         ("base = ", "bse = ", "unknown key `bse`"),
@@ -132,6 +133,33 @@ fn a_mistake_in_a_recipe_is_shown_where_it_is() {
         assert_ne!(recipe, SHOP, "{change}");
         let message = refused(&recipe);
         assert!(message.contains(said) && message.contains("~/r.toml:"), "{change}: {message}");
+    }
+}
+
+/// In PostgreSQL they share one room, and of two with one name the second is left out.
+#[test]
+fn tables_and_indexes_have_names_of_their_own() {
+    let long = "t".repeat(52);
+    let own = "by_table_and_external_id";
+    for (names, at, said) in [
+        (["a", "b", "x", own], "20:47", "this one is trueup's own; give it another"),
+        (["a", "b", "x", "x"], "20:47", "that of `n`"),
+        (["a", "b", "a_natural_key", "y"], "10:47", "that of the key of a"),
+        (["a", "b", "a", "y"], "10:47", "that of the table a"),
+        (["a", "b", "a_pkey", "y"], "10:47", "that of a part of the table a"),
+        (["a", "b", "b_natural_key", "y"], "13:8", "that of `n`"),
+        (["a", "a_natural_key", "x", "y"], "13:8", "a resource cannot be called `a_natural_key`"),
+        ([&long, "b", "x", "y"], "3:8", "51 bytes at most"),
+    ] {
+        let [one, other, x, y] = names;
+        let resource = |name: &str, index: &str| {
+            format!(
+                "[[resources]]\nname = \"{name}\"\npath = \"/x\"\nkey = \"id\"\n\n\n[resources.columns]\n\
+                 id = \"text\"\nn = {{ type = \"text\", optional = true, index = \"{index}\" }}\n"
+            )
+        };
+        let message = refused(&format!("base = \"http://h\"\n{}\n{}", resource(one, x), resource(other, y)));
+        assert!(message.contains(&format!("~/r.toml:{at}:")) && message.contains(said), "{said}: {message}");
     }
 }
 

@@ -14,6 +14,7 @@ on_both!(
     a_plan_needs_no_cache,
     a_column_that_was_dropped_is_filled_again,
     a_resource_that_is_taken_out_is_let_go_of,
+    no_row_is_written_where_the_key_has_no_unique_index,
 );
 
 fn cases(ids: &[&str]) -> serde_json::Value {
@@ -132,5 +133,19 @@ async fn a_resource_that_is_taken_out_is_let_go_of(stage: Stage) {
     desk.sync().is(0, &[("unchanged", 5), ("writes", 0)]);
     desk.says("/cases/1/votes", &json!([]));
     desk.sync().is(0, &[("missing", 1)]);
+    desk.is_calm();
+}
+
+async fn no_row_is_written_where_the_key_has_no_unique_index(stage: Stage) {
+    let desk = Desk::new(stage, THINGS);
+    desk.says("/things", &json!([{"id": "1"}]));
+    desk.query("create table theirs(n integer)");
+    desk.query("create index things_natural_key on theirs(n)");
+    let run = desk.sync();
+    assert_eq!(run.code, 2, "{:#}", run.json);
+    let said = run.json.to_string();
+    assert!(said.contains("drop what is called things_natural_key"), "{said}");
+    desk.query("drop index things_natural_key");
+    desk.sync().is(0, &[("added", 1)]);
     desk.is_calm();
 }

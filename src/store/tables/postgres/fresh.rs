@@ -64,13 +64,13 @@ pub(super) async fn write(
     let next = || match pieces.next() {
         Some((into, span, table, named, ids)) => {
             let rows = first.take().unwrap_or_else(|| fresh.read(table, named)).map_err(|Odd| not_new())?;
-            Ok(Some((into, span, fresh.encode(table, named, ids, &rows))))
+            let lines = fresh.encode(table, named, ids, &rows);
+            Ok(Some(Piece { into, span, rows: rows.len(), lines }))
         }
-        None => Ok(fresh
-            .cache
-            .pop_front()
-            .zip(cache_spans.next())
-            .map(|(lines, span)| (&into_cache, span, lines))),
+        None => {
+            let cached = fresh.cache.pop_front().zip(cache_spans.next());
+            Ok(cached.map(|((rows, lines), span)| Piece { into: &into_cache, span, rows, lines }))
+        }
     };
     copied(session, next).await?;
     let outcomes = fresh.outcomes.into_iter().collect::<Option<_>>();
@@ -104,38 +104,47 @@ impl Span {
     }
 }
 
+/// A part of a COPY.
+struct Piece<'a> {
+    into: &'a Statement,
+    span: Span,
+    rows: usize,
+    lines: BytesMut,
+}
+
 /// Carry out one COPY after the other, and commit. While PostgreSQL works on a piece the next is encoded, and the next COPY is
 /// asked for before the one before it is said to be done. What breaks off leaves a session nobody can use.
-async fn copied<'a>(
-    session: &Session,
-    mut next: impl FnMut() -> Result<Option<(&'a Statement, Span, BytesMut)>>,
-) -> Result<()> {
-    let Some((into, mut span, mut lines)) = next()? else { return Err(Error::bug("nothing to copy")) };
-    let mut sink = Box::pin(within(BULK_MAX, session.copy_in(into)).await?);
+async fn copied<'a>(session: &Session, mut next: impl FnMut() -> Result<Option<Piece<'a>>>) -> Result<()> {
+    let Some(mut piece) = next()? else { return Err(Error::bug("nothing to copy")) };
+    let mut sink = Box::pin(within(BULK_MAX, session.copy_in(piece.into)).await?);
+    let mut rows = 0;
     loop {
-        within(BULK_MAX, sink.send(framed(span, lines))).await?;
-        if !span.ends {
+        rows += piece.rows;
+        within(BULK_MAX, sink.send(framed(piece.span, piece.lines))).await?;
+        if !piece.span.ends {
             let_others_go().await;
-            let Some(more) = next()? else { return Err(Error::bug("a COPY without an end")) };
-            (_, span, lines) = more;
+            piece = next()?.ok_or_else(|| Error::bug("a COPY without an end"))?;
             continue;
         }
         // First of all that these are all: until then PostgreSQL does not begin with most of its work.
         let done = within(BULK_MAX, sink.as_mut().finish());
         let following = async {
             let_others_go().await;
-            let Some((into, span, lines)) = next()? else {
+            let Some(piece) = next()? else {
                 // After a failure a COMMIT is none.
                 return within(BULK_MAX, session.batch_execute("COMMIT")).await.map(|()| None);
             };
             // One that is asked for after one that failed leaves the session in disorder: it goes with the error.
-            let opened = within(BULK_MAX, session.copy_in(into)).await;
-            opened.map(|sink| Some((Box::pin(sink), span, lines)))
+            let opened = within(BULK_MAX, session.copy_in(piece.into)).await;
+            opened.map(|sink| Some((Box::pin(sink), piece)))
         };
         let (done, following) = tokio::join!(done, following);
-        done?;
+        // Somebody's trigger let rows go by: the careful way tells which.
+        if done? != std::mem::take(&mut rows) as u64 {
+            return Err(not_new());
+        }
         match following? {
-            Some(copy) => (sink, span, lines) = copy,
+            Some(copy) => (sink, piece) = copy,
             None => return Ok(()),
         }
     }
@@ -203,8 +212,8 @@ fn is_new(item: &Item) -> bool {
 struct Fresh<'a> {
     items: &'a [Item],
     now: i64,
-    /// Cache entries of what went before, piece by piece.
-    cache: VecDeque<BytesMut>,
+    /// Cache entries of what went before, piece by piece, with their number.
+    cache: VecDeque<(usize, BytesMut)>,
     outcomes: Vec<Option<Outcome>>,
 }
 
@@ -234,7 +243,7 @@ impl<'a> Fresh<'a> {
             });
             self.outcomes[*at] = Some(Outcome::Applied(Some(version)));
         }
-        self.cache.push_back(cache);
+        self.cache.push_back((named.len(), cache));
         lines
     }
 }

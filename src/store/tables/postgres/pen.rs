@@ -5,9 +5,9 @@ use futures::SinkExt;
 use serde_json::{Map, Value};
 use tokio_postgres::Transaction;
 
-use super::super::Batch;
 use super::super::layout::{Table, Type};
 use super::super::row::{Cell, Cells, Held, Place, version};
+use super::super::{Batch, swallowed};
 use super::sql::{CACHE_COPY, CACHE_DELETE, LOCK, Sql};
 use crate::error::{Error, Kind, Result};
 use crate::postgres::{BULK_MAX, STATEMENT_MAX, Session, within};
@@ -34,7 +34,8 @@ pub(super) async fn write(
     within(BULK_MAX, transaction.batch_execute(LOCK)).await?;
     let places: Vec<Place> = batch.items.iter().map(|(_, parsed)| parsed.place.clone()).collect();
     let held = super::held(&transaction, sql, tables, &places).await?;
-    let mut outcomes = judged(batch, &held);
+    let stray = stray(&transaction, sql, tables, batch, &held).await?;
+    let mut outcomes = judged(batch, &held, &stray);
     let landed = |outcome: &Option<Result<Outcome>>| match outcome {
         None => true,
         Some(outcome) => outcome.as_ref().is_ok_and(Outcome::landed),
@@ -46,12 +47,12 @@ pub(super) async fn write(
         untouched(&mut all);
         return Ok(all);
     }
-    let pen = Pen { transaction: &transaction, batch };
+    let pen = Pen { transaction: &transaction, batch, held: &held, stray: &stray };
     for (at, (sql, table)) in sql.iter().zip(tables).enumerate() {
         let todo: Vec<usize> =
             (0..places.len()).filter(|item| places[*item].table == at && outcomes[*item].is_none()).collect();
         if !todo.is_empty() {
-            pen.table(sql, table, &todo, &held, &mut outcomes).await?;
+            pen.table(sql, table, &todo, &mut outcomes).await?;
         }
     }
     within(STATEMENT_MAX, transaction.commit()).await?;
@@ -59,9 +60,30 @@ pub(super) async fn write(
     Ok(outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(lost)).collect())
 }
 
+/// The rows of those items that delete what no listing shows.
+async fn stray(
+    transaction: &Transaction<'_>,
+    sql: &[Sql],
+    tables: &[Table],
+    batch: &Batch,
+    held: &[Option<Held>],
+) -> Result<Vec<Option<i64>>> {
+    let mut rows = vec![None; held.len()];
+    let wanted = |at: &usize| held[*at].is_none() && batch.items[*at].0.deletes_unlisted();
+    let wanted: Vec<usize> = (0..held.len()).filter(wanted).collect();
+    let places: Vec<Place> = wanted.iter().map(|at| batch.items[*at].1.place.clone()).collect();
+    for (at, found) in wanted.iter().zip(super::natural(transaction, sql, tables, &places).await?) {
+        rows[*at] = found.map(|(row_id, _)| row_id);
+    }
+    Ok(rows)
+}
+
 /// What needs no write, and what must not have one.
-fn judged(batch: &Batch, held: &[Option<Held>]) -> Vec<Option<Result<Outcome>>> {
-    let one = |(item, held): (&(crate::store::Item, _), &Option<Held>)| {
+fn judged(batch: &Batch, held: &[Option<Held>], stray: &[Option<i64>]) -> Vec<Option<Result<Outcome>>> {
+    let one = |((item, held), stray): ((&(crate::store::Item, _), &Option<Held>), &Option<i64>)| {
+        if stray.is_some() {
+            return None;
+        }
         let item = &item.0;
         let same = match (&item.op, held) {
             (Op::Put { value, .. }, Some(held)) => held.is(value),
@@ -75,7 +97,7 @@ fn judged(batch: &Batch, held: &[Option<Held>]) -> Vec<Option<Result<Outcome>>> 
         }
         judge(item, held.as_ref().map(|held| &held.version), same).map(Ok)
     };
-    batch.items.iter().zip(held).map(one).collect()
+    batch.items.iter().zip(held).zip(stray).map(one).collect()
 }
 
 /// In JSON a NUL is always escaped; an escaped backslash before `u0000` makes it something else.
@@ -93,6 +115,8 @@ pub(super) fn has_nul(value: &[u8]) -> bool {
 struct Pen<'a> {
     transaction: &'a Transaction<'a>,
     batch: &'a Batch,
+    held: &'a [Option<Held>],
+    stray: &'a [Option<i64>],
 }
 
 impl Pen<'_> {
@@ -101,13 +125,12 @@ impl Pen<'_> {
         sql: &Sql,
         table: &Table,
         todo: &[usize],
-        held: &[Option<Held>],
         outcomes: &mut [Option<Result<Outcome>>],
     ) -> Result<()> {
         let mut puts = Vec::new();
         let (mut gone, mut names) = (Vec::new(), Vec::new());
         for at in todo {
-            let old = held[*at].as_ref();
+            let old = self.held[*at].as_ref();
             match &self.batch.items[*at].1.put {
                 Some((cells, print)) => puts.push(Put {
                     at: *at,
@@ -117,14 +140,16 @@ impl Pen<'_> {
                     same: old.is_some_and(|old| old.cells == *cells),
                 }),
                 None => {
-                    gone.extend(old.map(|old| old.row_id));
-                    names.extend(old.map(|_| self.batch.items[*at].1.place.external_id.as_str()));
+                    let row_id = old.map(|old| old.row_id).or(self.stray[*at]);
+                    gone.extend(row_id);
+                    names.extend(row_id.map(|_| self.batch.items[*at].1.place.external_id.as_str()));
                     outcomes[*at] = Some(Ok(Outcome::Applied(None)));
                 }
             }
         }
         if !gone.is_empty() {
-            within(BULK_MAX, self.transaction.execute(&sql.delete, &[&gone, &names])).await?;
+            let rows = within(BULK_MAX, self.transaction.execute(&sql.delete, &[&gone, &names])).await?;
+            all_done(rows, gone.len())?;
         }
         self.adopt(sql, table, &mut puts).await?;
         self.update(sql, table, &puts).await?;
@@ -179,9 +204,10 @@ impl Pen<'_> {
         if changed.is_empty() {
             return Ok(());
         }
+        let count = changed.len();
         let rows = Value::Array(changed).to_string();
-        within(BULK_MAX, self.transaction.execute(&sql.update, &[&rows, &self.batch.now])).await?;
-        Ok(())
+        let rows = within(BULK_MAX, self.transaction.execute(&sql.update, &[&rows, &self.batch.now])).await?;
+        all_done(rows, count)
     }
 
     async fn insert(&self, sql: &Sql, table: &Table, puts: &mut [Put<'_>]) -> Result<()> {
@@ -189,7 +215,8 @@ impl Pen<'_> {
         if fresh.is_empty() {
             return Ok(());
         }
-        let count = i64::try_from(fresh.len()).unwrap_or(i64::MAX);
+        let rows = fresh.len();
+        let count = i64::try_from(rows).unwrap_or(i64::MAX);
         let ids = within(BULK_MAX, self.transaction.query(&sql.reserve, &[&count])).await?;
         let mut lines = BytesMut::with_capacity(fresh.len() * 256);
         for (at, id) in fresh.into_iter().zip(ids) {
@@ -205,7 +232,7 @@ impl Pen<'_> {
             lines.extend_from_slice(b"\n");
         }
         debug_assert!(!table.columns.is_empty());
-        self.copy(&sql.copy, lines.freeze()).await
+        self.copy(&sql.copy, lines.freeze(), rows).await
     }
 
     /// The cache entries of everything written, in place of what was there.
@@ -227,19 +254,24 @@ impl Pen<'_> {
             );
             lines.extend_from_slice(rest.as_bytes());
         }
-        if lines.is_empty() { Ok(()) } else { self.copy(CACHE_COPY, lines.freeze()).await }
+        if lines.is_empty() { Ok(()) } else { self.copy(CACHE_COPY, lines.freeze(), puts.len()).await }
     }
 
-    async fn copy(&self, sql: &str, lines: Bytes) -> Result<()> {
-        within(BULK_MAX, async {
+    async fn copy(&self, sql: &str, lines: Bytes, rows: usize) -> Result<()> {
+        let copied = within(BULK_MAX, async {
             let sink = self.transaction.copy_in::<_, Bytes>(sql).await?;
             let mut sink = std::pin::pin!(sink);
             sink.send(lines).await?;
             sink.finish().await
         })
-        .await
-        .map(drop)
+        .await?;
+        all_done(copied, rows)
     }
+}
+
+/// A batch that did not go in as a whole is written in parts, until it is known which row it is.
+fn all_done(done: u64, rows: usize) -> Result<()> {
+    if done == rows as u64 { Ok(()) } else { Err(swallowed()) }
 }
 
 /// A natural key as a row of JSON, under a number of its own.

@@ -2,9 +2,9 @@
 
 use rusqlite::{Connection, ErrorCode, OptionalExtension as _, Transaction, TransactionBehavior};
 
-use super::super::Batch;
 use super::super::layout::Table;
-use super::super::row::{Cell, Cells, Held, Parsed, Place, version};
+use super::super::row::{Cell, Cells, Held, Parsed, Place, key_of, version};
+use super::super::{Batch, swallowed};
 use super::sql::{CACHE_DELETE, CACHE_PUT, Sql, bind};
 use crate::error::Result;
 use crate::record::{Fingerprint, Version};
@@ -91,28 +91,46 @@ impl Pen<'_> {
             (Op::Put { value, .. }, Some(held)) => held.is(value),
             _ => false,
         };
+        if held.is_none()
+            && item.deletes_unlisted()
+            && let Some(row_id) = self.unlisted(place)?
+        {
+            return self.delete(place, row_id);
+        }
         if let Some(outcome) = judge(item, held.as_ref().map(|held| &held.version), same) {
             return Ok(Ok(outcome));
         }
         match (&parsed.put, held) {
             (Some((cells, print)), held) => {
                 let row_id = match self.admitted(self.put_row(place, cells, held))? {
-                    Ok(row_id) => row_id,
+                    Ok(Some(row_id)) => row_id,
+                    Ok(None) => return Ok(Err(swallowed())),
                     Err(error) => return Ok(Err(error)),
                 };
                 self.enter(place, row_id, print).map(|version| Ok(Outcome::Applied(Some(version))))
             }
-            (None, Some(held)) => {
-                let mut delete = self.transaction.prepare_cached(&self.sql[place.table].delete)?;
-                if let Err(error) = self.admitted(delete.execute((held.row_id, &place.external_id)))? {
-                    return Ok(Err(error));
-                }
-                let name = &self.tables[place.table].name;
-                self.transaction.prepare_cached(CACHE_DELETE)?.execute((name, &place.external_id))?;
-                Ok(Ok(Outcome::Applied(None)))
-            }
+            (None, Some(held)) => self.delete(place, held.row_id),
             (None, None) => Ok(Ok(Outcome::AlreadySo(None))),
         }
+    }
+
+    /// The row under a key that has no cache entry.
+    fn unlisted(&self, place: &Place) -> rusqlite::Result<Option<i64>> {
+        let (sql, table) = (&self.sql[place.table], &self.tables[place.table]);
+        let Some(key) = key_of(table, &place.external_id) else { return Ok(None) };
+        Ok(natural(self.transaction, sql, table, &key)?.map(|(row_id, _)| row_id))
+    }
+
+    fn delete(&self, place: &Place, row_id: i64) -> rusqlite::Result<Result<Outcome>> {
+        let mut delete = self.transaction.prepare_cached(&self.sql[place.table].delete)?;
+        match self.admitted(delete.execute((row_id, &place.external_id)))? {
+            Ok(0) => return Ok(Err(swallowed())),
+            Ok(_) => {}
+            Err(error) => return Ok(Err(error)),
+        }
+        let name = &self.tables[place.table].name;
+        self.transaction.prepare_cached(CACHE_DELETE)?.execute((name, &place.external_id))?;
+        Ok(Ok(Outcome::Applied(None)))
     }
 
     /// A row that a rule of somebody else keeps out is its own error: SQLite has undone that statement and no other.
@@ -128,8 +146,8 @@ impl Pen<'_> {
         }
     }
 
-    /// Write the row alone, and say where it is.
-    fn put_row(&self, place: &Place, cells: &Cells<'_>, held: Option<Held>) -> rusqlite::Result<i64> {
+    /// Write the row alone, and say where it is; `None` = it was not written after all.
+    fn put_row(&self, place: &Place, cells: &Cells<'_>, held: Option<Held>) -> rusqlite::Result<Option<i64>> {
         let table = &self.tables[place.table];
         let old = match held {
             Some(held) => Some((held.row_id, held.cells)),
@@ -139,10 +157,10 @@ impl Pen<'_> {
             }
         };
         match old {
-            Some((row_id, old)) if old == *cells => Ok(row_id),
+            Some((row_id, old)) if old == *cells => Ok(Some(row_id)),
             Some((row_id, old)) => {
-                self.update(place.table, row_id, cells, old.cells != cells.cells)?;
-                Ok(row_id)
+                let rows = self.update(place.table, row_id, cells, old.cells != cells.cells)?;
+                Ok((rows > 0).then_some(row_id))
             }
             None => self.insert(place.table, cells),
         }
@@ -163,23 +181,23 @@ impl Pen<'_> {
         Ok(version(row_id, ms(self.now), &checksum))
     }
 
-    fn insert(&self, table: usize, cells: &Cells) -> rusqlite::Result<i64> {
+    fn insert(&self, table: usize, cells: &Cells) -> rusqlite::Result<Option<i64>> {
         let mut statement = self.transaction.prepare_cached(&self.sql[table].insert)?;
         statement.raw_bind_parameter(1, self.now)?;
         statement.raw_bind_parameter(2, self.now)?;
         statement.raw_bind_parameter(3, &cells.missing_since)?;
         bind(&mut statement, 4, &cells.cells)?;
-        statement.raw_execute()?;
-        Ok(self.transaction.last_insert_rowid())
+        let rows = statement.raw_execute()?;
+        Ok((rows > 0).then(|| self.transaction.last_insert_rowid()))
     }
 
     /// A mark alone does not make a row newer.
-    fn update(&self, table: usize, row_id: i64, cells: &Cells, newer: bool) -> rusqlite::Result<()> {
+    fn update(&self, table: usize, row_id: i64, cells: &Cells, newer: bool) -> rusqlite::Result<usize> {
         let mut statement = self.transaction.prepare_cached(&self.sql[table].update)?;
         statement.raw_bind_parameter(1, row_id)?;
         statement.raw_bind_parameter(2, newer.then_some(self.now))?;
         statement.raw_bind_parameter(3, &cells.missing_since)?;
         bind(&mut statement, 4, &cells.cells)?;
-        statement.raw_execute().map(drop)
+        statement.raw_execute()
     }
 }
