@@ -40,6 +40,8 @@ impl Pipeline {
             }
             Err(error) => report.fail(&error.while_("following up")),
         }
+        // Documents that are no longer kept were asked for at the source.
+        report.requests = self.source.requests();
         if let Err(error) = self.forget_bodies().await {
             report.fail(&error.while_("following up"));
         }
@@ -88,6 +90,7 @@ impl Pipeline {
             clock: self.clock.clone(),
             store: self.store.clone(),
             shape: self.shape.clone(),
+            source: Some(self.source.clone()),
             then: self.then.clone(),
             stop: std::sync::Arc::default(),
         }

@@ -64,6 +64,11 @@ impl Hub {
         self.repository.lock().unwrap().files.keys().cloned().collect()
     }
 
+    /// Blobs that no file holds any more are gone.
+    pub fn forget_history(&self) {
+        self.repository.lock().unwrap().trees.clear();
+    }
+
     pub fn head(&self) -> String {
         self.repository.lock().unwrap().commit()
     }

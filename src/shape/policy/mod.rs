@@ -297,16 +297,13 @@ impl Shape for Policy {
         body: Option<&[u8]>,
         object: Option<&[u8]>,
         now: Timestamp,
-    ) -> Result<Bytes> {
+    ) -> Result<Option<Bytes>> {
         let odd = || Error::new(Kind::Invalid, "the row is not a policy");
         let row: PolicyEntry = serde_json::from_slice(value).map_err(|error| odd().caused_by(error))?;
         // The file that is there serves again when only the row changed.
         let again = || object.filter(|file| object::sha_of(file).as_deref() == Some(row.sha.as_str()));
-        let document = body.or_else(|| object::document(again()?)).ok_or_else(|| {
-            Error::new(Kind::NotFound, "the document no longer waits for its export")
-                .remedy_is("Change the document at its source, or remove its row and run again.")
-        })?;
-        Ok(object::compose(&row, &rfc3339_ms(now), document))
+        let document = body.or_else(|| object::document(again()?));
+        Ok(document.map(|document| object::compose(&row, &rfc3339_ms(now), document)))
     }
 
     fn recalls(&self) -> bool {

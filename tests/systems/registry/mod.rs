@@ -14,3 +14,4 @@ mod rows;
 mod since;
 mod stores;
 mod told;
+mod undone;
