@@ -18,6 +18,9 @@ impl Pipeline {
             return;
         }
         ask.progress.step(&self.name, "following up", None);
+        if let Err(error) = self.resume(report).await {
+            report.fail(&error.while_("following up"));
+        }
         let worker = queue::Worker { stop: ask.stop.flag(), ..self.worker() };
         match if ask.waits { worker.due().await } else { worker.once().await } {
             Ok(summary) => {
@@ -44,6 +47,13 @@ impl Pipeline {
         report.requests = self.source.requests();
         if let Err(error) = self.forget_bodies().await {
             report.fail(&error.while_("following up"));
+        }
+    }
+
+    async fn resume(&self, report: &Report) -> Result<()> {
+        match &self.records {
+            Some(records) => records.resume(self, &report.id).await,
+            None => Ok(()),
         }
     }
 

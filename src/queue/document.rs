@@ -75,7 +75,8 @@ async fn look(worker: &Worker, job: Job<'_>) -> Result<Looked> {
     }
     // A store that shows its writes late is asked again rather than believed.
     let late = !worker.store.caps().strong_read;
-    let current = row.as_ref().is_some_and(|row| task.bytes == Some(Fingerprint::of(&row.value)));
+    let told = |row: &Stored| task.bytes.is_none_or(|bytes| bytes == Fingerprint::of(&row.value));
+    let current = row.as_ref().is_some_and(told);
     let Some(row) = row.filter(|_| current || !late) else {
         return Ok(Looked::Ready(if late {
             Ready::Not(Done::HandedBack(Fault::of(&not_yet(worker))))

@@ -273,3 +273,17 @@ async fn a_target_out_of_reach_pauses_the_export_and_counts_no_attempt() {
     rig.run().await;
     assert_eq!(copy(&blocked).await.len(), 5);
 }
+
+/// The state knew nothing of a record that was in the store already, as one that was restored from before does.
+#[tokio::test]
+async fn a_record_that_is_right_already_and_was_not_known_is_exported() {
+    let folder = support::temp();
+    let rig = Rig { then: vec![export_to(folder.path())], ..Rig::new() };
+    rig.give(&[("a", "1"), ("b", "1")]).await;
+    rig.run().await;
+    std::fs::remove_file(folder.path().join("a")).unwrap();
+    rig.state().await.remove_below(&keys::base("test", "a")).await.unwrap();
+    let report = rig.run().await;
+    assert_eq!((report.counts.unchanged, report.writes), (2, 0), "{report:#?}");
+    assert_eq!(copy(folder.path()).await, contents(&rig.target).await);
+}

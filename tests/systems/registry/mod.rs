@@ -9,6 +9,7 @@ mod followed;
 mod outages;
 mod picky;
 mod refused;
+mod regained;
 mod repositories;
 mod rows;
 mod since;
