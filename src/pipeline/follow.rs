@@ -14,13 +14,16 @@ impl Pipeline {
         if let Err(error) = self.left_over(report).await {
             report.fail(&error.while_("following up"));
         }
-        if self.then.is_empty() || report.cause == Some(Kind::Canceled) {
+        if report.cause == Some(Kind::Canceled) {
+            return;
+        }
+        if let Err(error) = self.take_up(ask, report).await {
+            report.fail(&error.while_("following up"));
+        }
+        if self.then.is_empty() {
             return;
         }
         ask.progress.step(&self.name, "following up", None);
-        if let Err(error) = self.resume(report).await {
-            report.fail(&error.while_("following up"));
-        }
         let worker = queue::Worker { stop: ask.stop.flag(), ..self.worker() };
         match if ask.waits { worker.due().await } else { worker.once().await } {
             Ok(summary) => {
@@ -50,11 +53,12 @@ impl Pipeline {
         }
     }
 
-    async fn resume(&self, report: &Report) -> Result<()> {
-        match &self.records {
-            Some(records) => records.resume(self, &report.id).await,
-            None => Ok(()),
+    /// Work that no change of this run called for.
+    async fn take_up(&self, ask: &Ask, report: &Report) -> Result<()> {
+        if let Some(records) = &self.records {
+            records.resume(self, &report.id).await?;
         }
+        self.export_again(ask, report).await
     }
 
     /// Work that waits for a follow-up the config no longer names is never dropped silently: the follow-up may only

@@ -130,5 +130,5 @@ pub async fn scheduled(State(house): State<Arc<House>>, Asked(asked): Asked<Sche
 
 fn asked(house: &House, body: &[u8], trigger: &'static str) -> Result<Ask, No> {
     let RunAsked { full, only } = answer::body(body)?;
-    Ok(Ask { full, only, ..house.ask(trigger) })
+    Ok(Ask { full, exports: full, only, ..house.ask(trigger) })
 }
