@@ -35,9 +35,13 @@ impl Pipeline {
                         fault.message
                     ));
                 }
-                if summary.failed > 0 {
-                    report
-                        .warn(format!("{} follow-ups failed; `trueup queue ls` shows them", summary.failed));
+                let waiting = summary.failed.saturating_sub(summary.dead);
+                if waiting > 0 {
+                    report.warn(format!("{waiting} follow-ups failed; `trueup queue ls` shows them"));
+                }
+                if summary.dead > 0 {
+                    let given_up = summary.dead;
+                    report.warn(format!("{given_up} follow-ups were given up; `trueup dead ls` shows them"));
                 }
                 // What else went wrong says more about the run.
                 if summary.stopped && report.cause.is_none() {

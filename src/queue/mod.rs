@@ -18,6 +18,7 @@ use crate::store::{Item, Query};
 
 mod command;
 pub mod dead;
+pub mod depth;
 mod document;
 mod effect;
 pub mod outside;
