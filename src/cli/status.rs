@@ -18,7 +18,7 @@ fn text(out: &Output, overview: &Overview) -> String {
     if overview.pipelines.is_empty() {
         return "No pipelines. Add a `[pipelines.NAME]`; see docs/config.md.".into();
     }
-    let head = ["PIPELINE", "STATUS", "LAST RUN", "HELD", "FAILED", "UNPROVEN", "WHEN", "NEXT"];
+    let head = ["PIPELINE", "STATUS", "LAST RUN", "HELD", "FAILED", "UNPROVEN", "DEAD", "WHEN", "NEXT"];
     let mut rows: Vec<Vec<String>> = vec![head.iter().map(ToString::to_string).collect()];
     for one in &overview.pipelines {
         let status = if one.running { "running" } else { one.status };
@@ -30,6 +30,7 @@ fn text(out: &Output, overview: &Overview) -> String {
             one.held.to_string(),
             one.failed.to_string(),
             one.unproven.to_string(),
+            one.dead.to_string(),
             one.when.clone().unwrap_or_else(|| "-".into()),
             one.next.clone().unwrap_or_else(|| if one.paused.is_some() { "paused" } else { "-" }.into()),
         ]);
@@ -41,6 +42,10 @@ fn text(out: &Output, overview: &Overview) -> String {
         }
         if let Some(plan) = &one.plan {
             let hint = format!("{} is waiting for you: `trueup held`, `trueup approve {plan}`", one.pipeline);
+            text.push_str(&format!("{}\n", out.paint(Color::Yellow, &hint)));
+        }
+        if one.dead > 0 {
+            let hint = format!("{} gave up on {}: `trueup dead ls`", one.pipeline, one.dead);
             text.push_str(&format!("{}\n", out.paint(Color::Yellow, &hint)));
         }
     }

@@ -22,7 +22,7 @@ pub struct Sync {
     /// Only this key
     #[arg(long, value_name = "KEY")]
     only: Option<String>,
-    /// Read everything, whatever the cursors say
+    /// Read everything, whatever the cursors say, and export every key again
     #[arg(long)]
     full: bool,
     /// Show what would be done, as `plan` does; writes nothing
@@ -50,7 +50,7 @@ impl Sync {
         let chosen = operations::chosen(&config, &self.pipelines)?;
         let memory = desk.memory(&config, Access::Write).await?;
         let ask = desk.ask("manual");
-        let ask = Ask { only: self.only, full: self.full, ..ask };
+        let ask = Ask { only: self.only, full: self.full, exports: self.full, ..ask };
         if let Some(key) = &ask.only {
             look::is_known(&chosen, &memory, key, &ask.stop).await?;
         }

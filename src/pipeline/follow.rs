@@ -14,7 +14,13 @@ impl Pipeline {
         if let Err(error) = self.left_over(report).await {
             report.fail(&error.while_("following up"));
         }
-        if self.then.is_empty() || report.cause == Some(Kind::Canceled) {
+        if report.cause == Some(Kind::Canceled) {
+            return;
+        }
+        if let Err(error) = self.take_up(ask, report).await {
+            report.fail(&error.while_("following up"));
+        }
+        if self.then.is_empty() {
             return;
         }
         ask.progress.step(&self.name, "following up", None);
@@ -29,9 +35,13 @@ impl Pipeline {
                         fault.message
                     ));
                 }
-                if summary.failed > 0 {
-                    report
-                        .warn(format!("{} follow-ups failed; `trueup queue ls` shows them", summary.failed));
+                let waiting = summary.failed.saturating_sub(summary.dead);
+                if waiting > 0 {
+                    report.warn(format!("{waiting} follow-ups failed; `trueup queue ls` shows them"));
+                }
+                if summary.dead > 0 {
+                    let given_up = summary.dead;
+                    report.warn(format!("{given_up} follow-ups were given up; `trueup dead ls` shows them"));
                 }
                 // What else went wrong says more about the run.
                 if summary.stopped && report.cause.is_none() {
@@ -40,9 +50,19 @@ impl Pipeline {
             }
             Err(error) => report.fail(&error.while_("following up")),
         }
+        // Documents that are no longer kept were asked for at the source.
+        report.requests = self.source.requests();
         if let Err(error) = self.forget_bodies().await {
             report.fail(&error.while_("following up"));
         }
+    }
+
+    /// Work that no change of this run called for.
+    async fn take_up(&self, ask: &Ask, report: &Report) -> Result<()> {
+        if let Some(records) = &self.records {
+            records.resume(self, &report.id).await?;
+        }
+        self.export_again(ask, report).await
     }
 
     /// Work that waits for a follow-up the config no longer names is never dropped silently: the follow-up may only
@@ -88,6 +108,7 @@ impl Pipeline {
             clock: self.clock.clone(),
             store: self.store.clone(),
             shape: self.shape.clone(),
+            source: Some(self.source.clone()),
             then: self.then.clone(),
             stop: std::sync::Arc::default(),
         }

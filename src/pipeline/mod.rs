@@ -17,6 +17,7 @@ use crate::state::lock::{Lock, Locks};
 use crate::state::{Report, State, item, keys};
 use crate::store::{SharedStore, Sum};
 
+mod again;
 mod ahead;
 mod apply;
 pub mod audit;
@@ -108,6 +109,8 @@ pub struct Ask {
     pub only: Option<String>,
     /// Read everything, whatever the cursors say.
     pub full: bool,
+    /// Export every key again, changed or not.
+    pub exports: bool,
     /// Held changes a person has approved.
     pub approved: Vec<HeldItem>,
     /// Identities an audit found wrong in the store: written again even if nothing else says so.
@@ -127,6 +130,7 @@ impl Ask {
             trigger,
             only: None,
             full: false,
+            exports: false,
             approved: Vec::new(),
             heal: HashSet::new(),
             sealed: None,

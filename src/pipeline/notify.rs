@@ -103,6 +103,7 @@ impl Notifier {
             // A message brings its own text: no value is looked up, no shape is asked.
             store: self.state.store().clone(),
             shape: Arc::new(Raw),
+            source: None,
             then: vec![self.follow_up()],
             stop: Arc::default(),
         };

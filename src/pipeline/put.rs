@@ -9,6 +9,7 @@ use super::plan::{Action, Seen, Step};
 use super::prepare::{Preparer, Ready, Settled, prior_base, remark};
 use crate::config::Heal;
 use crate::error::Result;
+use crate::queue::{self, Task};
 use crate::record::{Body, Entry, Fingerprint, Version};
 use crate::shape::{Existing, Output, Reconciled};
 use crate::state::held::HeldItem;
@@ -42,7 +43,7 @@ impl Preparer<'_> {
                 let now = self.line.clock.now();
                 match self.line.shape.reconcile(output, &stored.value, before.as_ref(), now) {
                     Reconciled::Keep(output) => {
-                        ready.push(self.adopt(&step, entry, &output, stored)?);
+                        ready.push(self.adopt(&step, entry, &output, stored, body.as_ref())?);
                         return Ok(());
                     }
                     Reconciled::Write(output, note) => {
@@ -57,10 +58,47 @@ impl Preparer<'_> {
     }
 
     /// What is there says the same: it is ours from now on, as it is.
-    fn adopt(&self, step: &Step, entry: &Entry, output: &Output, stored: &Stored) -> Result<Ready> {
+    fn adopt(
+        &self,
+        step: &Step,
+        entry: &Entry,
+        output: &Output,
+        stored: &Stored,
+        body: Option<&Body>,
+    ) -> Result<Ready> {
+        let known = step.base()?.is_some();
         let next = self.next(step, entry.version.clone(), output);
-        let stamp = self.stamp(step, entry, output);
-        self.take_over(step, next, stamp, stored)
+        let mut ready = self.take_over(step, next, self.stamp(step, entry, output), stored)?;
+        if let Ready::Settled { items, .. } = &mut ready
+            && !known
+        {
+            items.extend(self.follow_up_on(step, output, stored, body)?);
+        }
+        Ok(ready)
+    }
+
+    /// Work for a key that is right already, and of which the state knew nothing: it may have been written, and its work
+    /// left undone, after the state was last saved. Nothing is done twice that would be heard twice.
+    fn follow_up_on(
+        &self,
+        step: &Step,
+        output: &Output,
+        stored: &Stored,
+        body: Option<&Body>,
+    ) -> Result<Vec<Item>> {
+        let (line, bytes) = (self.line, Some(Fingerprint::of(&stored.value)));
+        let write = Pointer { run: self.run.into(), ..Pointer::unset() };
+        let task = Task::new(output.key.clone(), Change::Add, bytes, write, line.clock.now());
+        let mut items = Vec::new();
+        for then in line.then.iter().filter(|then| then.repeats()) {
+            items.extend(queue::enqueue(&line.name, &then.name, &step.identity, &task)?);
+        }
+        if let Some(records) = &line.records {
+            items.extend(records.doubts(line, &step.identity)?);
+        }
+        let body = body.filter(|_| line.keeps_bodies());
+        items.extend(body.and_then(|body| waiting_body(line, &step.identity, output, body)));
+        Ok(items)
     }
 
     /// Absence has a stamp of its own: the shape's mark, not the source's.
@@ -111,8 +149,7 @@ impl Preparer<'_> {
         } else if let Some(there) = &prior {
             let listed = there.version != Version::default();
             if listed && (there.value == output.value || self.line.shape.existing() == Existing::Skip) {
-                let next = self.next(&step, entry.version.clone(), &output);
-                return self.take_over(&step, next, stamp, there);
+                return self.adopt(&step, entry, &output, there, body.as_ref());
             }
             // Somebody else's: the condition that nothing is there will say so.
             prior = prior.filter(|_| self.may_replace(&step.identity));

@@ -5,7 +5,6 @@
 use super::prepare::Write;
 use super::{Ask, Pipeline};
 use crate::error::{Fault, Result};
-use crate::state::journal::Intent;
 use crate::state::{Report, item};
 use crate::store::{Item, Mode, Outcome};
 
@@ -14,8 +13,11 @@ pub trait Records: Send + Sync {
     /// What is written along with each of these changes, one answer each, in order.
     async fn beside(&self, line: &Pipeline, writes: &[Box<Write>]) -> Result<Vec<Beside>>;
 
-    /// State items that say: of the records beside this change nobody knows whether they arrived.
-    fn doubts(&self, line: &Pipeline, intent: &Intent) -> Result<Vec<Item>>;
+    /// State items that say: of the records beside this identity nobody knows whether they arrived.
+    fn doubts(&self, line: &Pipeline, identity: &str) -> Result<Vec<Item>>;
+
+    /// Before follow-up work is attempted: work the store tells of, and the state knows nothing of, becomes ours.
+    async fn resume(&self, line: &Pipeline, run: &str) -> Result<()>;
 
     /// The last word on a pass. Called when everything else is done and the report is concluded; what it writes is its
     /// own.

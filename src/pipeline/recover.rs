@@ -55,7 +55,7 @@ async fn settle_batch(
     let mut count = 0;
     for ((index, intent), stored) in wanted.into_iter().zip(stored) {
         if let Some(records) = line.records.as_ref().filter(|_| !intent.retire) {
-            items.extend(records.doubts(line, intent)?);
+            items.extend(records.doubts(line, &intent.identity)?);
         }
         match arrived(intent, stored.as_ref()) {
             // The baseline goes on naming the old key, so that the next pass completes the move.

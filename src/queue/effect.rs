@@ -8,7 +8,7 @@ use serde_json::json;
 use sha2::Sha256;
 
 use super::command;
-use super::document::{self, Ready};
+use super::document::{self, Job, Ready};
 use super::work::Worker;
 use super::{Effect, FollowUp, Task};
 use crate::config::{StoreSpec, Webhook};
@@ -17,7 +17,7 @@ use crate::http::{self, Http};
 
 use crate::retry::Patience;
 use crate::state::journal::Change;
-use crate::store::{Access, Expect, Item, Mode, Outcome, SharedStore, Stored, open};
+use crate::store::{Access, Expect, Item, Mode, Op, Outcome, SharedStore, Stored, open};
 
 /// What became of a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +25,10 @@ pub enum Done {
     Well,
     /// This task failed; it counts.
     Failed(Fault),
+    /// This task failed, and no other attempt would help.
+    Hopeless(Fault),
+    /// What this task needs is out of reach for now; it does not count, and others may do better.
+    Waits(Fault),
     /// The other side is out of reach; it does not count.
     HandedBack(Fault),
     /// A person asked to stop before its turn came; it is as it was.
@@ -127,14 +131,22 @@ impl<'a> Effects<'a> {
         let there = target.get(&names.iter().map(String::as_str).collect::<Vec<_>>()).await?;
         let keys: Vec<&str> = open.iter().map(|&at| tasks[at].key.as_str()).collect();
         let values = self.worker.store.get(&keys).await?;
+        let jobs = open.iter().zip(names).zip(&there).zip(values);
+        let jobs =
+            jobs.map(|(((&at, name), there), row)| Job { task: tasks[at], name, there: there.as_ref(), row });
+        let ready = if self.worker.shape.exports_body() {
+            document::ready(self.worker, jobs.collect()).await?
+        } else {
+            jobs.map(|job| exported(job).map_or(Ready::Nothing, Ready::Write)).collect()
+        };
+        // A target that shows its writes late may hold something else by now.
+        let believed = target.caps().strong_read;
         let (mut writes, mut written) = (Vec::new(), Vec::new());
-        for (((&at, name), there), value) in open.iter().zip(names).zip(there).zip(values) {
-            let ready = if self.worker.shape.exports_body() {
-                document::ready(self.worker, tasks[at], name, value, there.as_ref()).await?
-            } else {
-                exported(tasks[at].change, name, value).map_or(Ready::Nothing, Ready::Write)
-            };
+        for ((&at, there), ready) in open.iter().zip(there).zip(ready) {
             match ready {
+                Ready::Write(item) if believed && is_so(&item, there.as_ref()) => {
+                    done[at] = Some(Done::Well);
+                }
                 Ready::Write(item) => {
                     let expect = there.map_or(Expect::Absent, |there| Expect::Exactly(there.version));
                     writes.push(item.expecting(expect));
@@ -147,13 +159,9 @@ impl<'a> Effects<'a> {
         let outcomes = if writes.is_empty() { Vec::new() } else { target.write(writes, Mode::Each).await? };
         let mut again = Vec::new();
         for (at, outcome) in written.into_iter().zip(outcomes) {
-            match outcome {
-                Ok(Outcome::Conflict(_)) => again.push(at),
-                Ok(_) => done[at] = Some(Done::Well),
-                Err(error) if error.kind().is_systemic() => {
-                    done[at] = Some(Done::HandedBack(Fault::of(&error)))
-                }
-                Err(error) => done[at] = Some(Done::Failed(Fault::of(&error))),
+            match ended(outcome) {
+                None => again.push(at),
+                some => done[at] = some,
             }
         }
         Ok(again)
@@ -247,8 +255,8 @@ fn signature(secret: &str, body: &[u8]) -> Result<String> {
 
 /// A put whose value is gone by now, or a delete whose key is taken again, has nothing to export: the change that
 /// made it so has a task of its own.
-fn exported(change: Change, name: String, value: Option<Stored>) -> Option<Item> {
-    match (change, value) {
+fn exported(Job { task, name, row, .. }: Job<'_>) -> Option<Item> {
+    match (task.change, row) {
         (Change::Delete, None) => Some(Item::delete(name)),
         (Change::Add | Change::Update, Some(stored)) => {
             let item = Item::put(name, stored.value);
@@ -258,6 +266,25 @@ fn exported(change: Change, name: String, value: Option<Stored>) -> Option<Item>
             })
         }
         (Change::Delete, Some(_)) | (Change::Add | Change::Update, None) => None,
+    }
+}
+
+/// What a write to the target came to; `None` = somebody else changed it since it was looked at.
+fn ended(outcome: Result<Outcome>) -> Option<Done> {
+    match outcome {
+        Ok(Outcome::Conflict(_)) => None,
+        Ok(_) => Some(Done::Well),
+        Err(error) if error.kind().is_systemic() => Some(Done::HandedBack(Fault::of(&error))),
+        Err(error) => Some(Done::Failed(Fault::of(&error))),
+    }
+}
+
+/// The target holds this already.
+fn is_so(item: &Item, there: Option<&Stored>) -> bool {
+    match (&item.op, there) {
+        (Op::Put { value, .. }, Some(there)) => *value == there.value,
+        (Op::Delete, None) => true,
+        _ => false,
     }
 }
 

@@ -18,6 +18,7 @@ use crate::store::{Item, Query};
 
 mod command;
 pub mod dead;
+pub mod depth;
 mod document;
 mod effect;
 pub mod outside;
@@ -67,6 +68,12 @@ impl FollowUp {
         FollowUp { name: "outside".into(), effect: Effect::Outside }
     }
 
+    /// Whether it may be asked for again when nobody knows whether it was done: an export repeated changes nothing, and
+    /// whoever is outside decides for himself. A web hook or a command would be heard twice.
+    pub fn repeats(&self) -> bool {
+        matches!(self.effect, Effect::Export(_) | Effect::Outside)
+    }
+
     /// Tasks claimed at a time: two state writes per this many tasks, and what a killed worker leaves behind.
     fn batch(&self) -> usize {
         match self.effect {
@@ -92,7 +99,7 @@ impl FollowUp {
 pub struct Task {
     pub key: String,
     pub change: Change,
-    /// SHA-256 of the value's bytes; `None` for a delete.
+    /// SHA-256 of the value's bytes; `None` for a delete, or where nobody has read them.
     pub bytes: Option<Fingerprint>,
     /// The write this follows, in the journal: also what makes an effect idempotent.
     pub write: Pointer,
@@ -126,6 +133,30 @@ pub struct Claim {
 }
 
 impl Task {
+    /// One that nobody has tried yet.
+    pub fn new(
+        key: String,
+        change: Change,
+        bytes: Option<Fingerprint>,
+        write: Pointer,
+        now: Timestamp,
+    ) -> Self {
+        Task {
+            key,
+            change,
+            bytes,
+            created: rfc3339_ms(now),
+            attempts: 0,
+            error: None,
+            not_before: None,
+            claim: None,
+            fence: first_fence(&write),
+            write,
+            still_new: false,
+            message: None,
+        }
+    }
+
     pub fn state(&self) -> &'static str {
         if self.claim.is_some() { "taken" } else { "open" }
     }
@@ -157,44 +188,24 @@ pub fn tasks(pipeline: &str, intent: &Intent, write: &Pointer, now: Timestamp) -
     let mut items = Vec::with_capacity(2 * intent.then.len());
     // The key a record moved away from has a task beside the one of the record itself.
     let name = if intent.retire { format!("~moved/{}", intent.key()) } else { intent.identity.clone() };
+    let fresh = Task::new(intent.key().to_owned(), intent.change, intent.bytes_hash(), write.clone(), now);
+    let task = Task { still_new: intent.still_new, ..fresh };
     for then in &intent.then {
-        let task = Task {
-            key: intent.key().to_owned(),
-            change: intent.change,
-            bytes: intent.bytes_hash(),
-            write: write.clone(),
-            created: rfc3339_ms(now),
-            attempts: 0,
-            error: None,
-            not_before: None,
-            claim: None,
-            fence: first_fence(write),
-            still_new: intent.still_new,
-            message: None,
-        };
-        items.push(task.item(keys::task(pipeline, then, &name))?);
-        items.push(Item::delete(keys::dead(pipeline, then, &name)));
+        items.extend(enqueue(pipeline, then, &name, &task)?);
     }
     Ok(items)
+}
+
+/// State items that put a task in its place: whatever waited there, or was given up, is replaced.
+pub fn enqueue(pipeline: &str, then: &str, name: &str, task: &Task) -> Result<[Item; 2]> {
+    Ok([task.item(keys::task(pipeline, then, name))?, Item::delete(keys::dead(pipeline, then, name))])
 }
 
 /// A state item that enqueues a message about a run.
 pub fn notice(pipeline: &str, then: &str, run: &str, message: String, now: Timestamp) -> Result<Item> {
     let write = Pointer { run: run.into(), ..Pointer::unset() };
-    let task = Task {
-        key: run.to_owned(),
-        change: Change::Add,
-        bytes: None,
-        created: rfc3339_ms(now),
-        attempts: 0,
-        error: None,
-        not_before: None,
-        claim: None,
-        fence: first_fence(&write),
-        write,
-        still_new: false,
-        message: Some(message),
-    };
+    let fresh = Task::new(run.to_owned(), Change::Add, None, write, now);
+    let task = Task { message: Some(message), ..fresh };
     task.item(keys::task(pipeline, then, run))
 }
 

@@ -15,6 +15,7 @@ use crate::clock::{SharedClock, rfc3339_ms};
 use crate::error::{Fault, Result};
 use crate::retry::{Patience, backoff_ms};
 use crate::shape::Shape;
+use crate::source::Source;
 use crate::state::lease::{Standing, WORKER};
 use crate::state::lock::Locks;
 use crate::state::{State, decode_line, item, keys};
@@ -28,6 +29,8 @@ pub struct Worker {
     /// Where the values are.
     pub store: SharedStore,
     pub shape: Arc<dyn Shape>,
+    /// Where documents come from that are no longer kept.
+    pub source: Option<Arc<dyn Source>>,
     pub then: Vec<FollowUp>,
     /// Set by a person who wants it to end: what is in flight is finished, nothing more is begun.
     pub stop: Arc<AtomicBool>,
@@ -206,10 +209,11 @@ impl Worker {
         results: Vec<Done>,
         summary: &mut Summary,
     ) -> Result<bool> {
-        let mut paused = None;
+        let (mut paused, mut stop) = (None, false);
         let mut items = Vec::new();
         for (one, result) in claimed.into_iter().zip(results) {
             let key = keys::task(&self.pipeline, &then.name, &one.identity);
+            stop |= matches!(result, Done::HandedBack(_));
             match result {
                 Done::Well => {
                     summary.done += 1;
@@ -219,10 +223,14 @@ impl Worker {
                     summary.stopped = true;
                     items.push(Task { claim: None, ..one.task }.item(key)?.expecting(one.expect));
                 }
-                Done::HandedBack(fault) => {
+                Done::HandedBack(fault) | Done::Waits(fault) => {
                     let task = Task { claim: None, error: Some(fault.clone()), ..one.task };
                     items.push(task.item(key)?.expecting(one.expect));
                     paused.get_or_insert(fault);
+                }
+                Done::Hopeless(fault) => {
+                    summary.failed += 1;
+                    summary.dead += u64::from(self.bury(then, one, fault).await?);
                 }
                 Done::Failed(fault) => {
                     summary.failed += 1;
@@ -238,7 +246,6 @@ impl Worker {
         for outcome in self.state.store().write(items, Mode::Each).await? {
             outcome?;
         }
-        let stop = paused.is_some();
         summary.paused.extend(paused.map(|fault| fault.at_scope(&then.name)));
         Ok(stop)
     }

@@ -100,8 +100,8 @@ async fn never_worked_on(line: &Pipeline, writes: &[Box<Write>]) -> Result<HashS
 }
 
 /// Nobody knows what is published for this policy.
-pub fn doubts(line: &Pipeline, intent: &Intent) -> Result<Vec<Item>> {
+pub fn doubts(line: &Pipeline, identity: &str) -> Result<Vec<Item>> {
     let prefix = keys::published(&line.name);
-    let places = [QUEUE, DEAD].into_iter().filter_map(|place| key(place, &intent.identity));
+    let places = [QUEUE, DEAD].into_iter().filter_map(|place| key(place, identity));
     places.map(|key| item(format!("{prefix}{key}"), &Value::Null)).collect()
 }

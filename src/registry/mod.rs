@@ -18,13 +18,13 @@ use crate::pipeline::open::Memory;
 use crate::pipeline::prepare::Write;
 use crate::pipeline::records::{Beside, Records};
 use crate::retry::Patience;
-use crate::state::journal::Intent;
 use crate::state::{Report, Status, keys};
 use crate::store::{Access, Item, Mode};
 
 mod beside;
 mod entry;
 mod publish;
+mod resume;
 
 const LAST_RUN: &str = "metadata:sync:lastRun";
 const LAST_COMMIT: &str = "metadata:sync:lastCommit";
@@ -53,6 +53,9 @@ struct Memo {
     commit: Option<String>,
     /// Policies in the last complete listing.
     total: u64,
+    /// Nobody has looked yet at what the registry says is still to be done.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    unmet: bool,
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -77,19 +80,30 @@ impl Records for Registry {
         beside::beside(line, writes).await.context(|| "preparing the queue's entries".into())
     }
 
-    fn doubts(&self, line: &Pipeline, intent: &Intent) -> Result<Vec<Item>> {
-        beside::doubts(line, intent)
+    fn doubts(&self, line: &Pipeline, identity: &str) -> Result<Vec<Item>> {
+        beside::doubts(line, identity)
+    }
+
+    async fn resume(&self, line: &Pipeline, run: &str) -> Result<()> {
+        let memo: Option<Memo> = line.state.read(&keys::registry(&line.name)).await?;
+        let is_met = memo.as_ref().is_some_and(|memo| !memo.unmet);
+        // Without stock of the registry nobody knows its policies.
+        if is_met || line.state.read::<String>(&keys::stock(&line.name)).await?.is_none() {
+            return Ok(());
+        }
+        resume::resume(line, run).await.context(|| "taking up the registry's queue".into())?;
+        let met = Memo { unmet: false, ..memo.unwrap_or_default() };
+        line.state.put(&keys::registry(&line.name), &met).await
     }
 
     async fn after(&self, line: &Pipeline, report: &mut Report) -> Result<()> {
         let memo: Option<Memo> = line.state.read(&keys::registry(&line.name)).await?;
-        let published =
-            publish::publish(line, memo.is_none()).await.context(|| "publishing the queue".into());
+        let published = publish::publish(line).await.context(|| "publishing the queue".into());
         if let Err(error) = published {
             report.fail(&error);
             report.conclude();
         }
-        let memo = memo.unwrap_or_default();
+        let memo = memo.unwrap_or_else(|| Memo { unmet: true, ..Memo::default() });
         let next =
             self.write(line, report, &memo).await.context(|| "writing the registry's metadata".into())?;
         line.state.put(&keys::registry(&line.name), &next).await
@@ -100,7 +114,7 @@ impl Records for Registry {
             return Ok(());
         }
         for _ in 0..REFRESHES_MAX {
-            let published = publish::publish(line, false).await.context(|| "publishing the queue".into())?;
+            let published = publish::publish(line).await.context(|| "publishing the queue".into())?;
             if !published {
                 break;
             }
@@ -141,7 +155,7 @@ impl Registry {
         }
         write_each(line, items).await?;
         // A commit whose queue could not be published is named by the run that makes that good.
-        Ok(Memo { commit: moved.or_else(|| memo.commit.clone()), total })
+        Ok(Memo { commit: moved.or_else(|| memo.commit.clone()), total, unmet: memo.unmet })
     }
 }
 

@@ -40,10 +40,9 @@ enum Known {
     Refused,
 }
 
-/// Bring the published copy in step with the queue; whether there was anything to write. On first contact what is already
-/// there counts as published by us: the registry's keys are ours.
-pub async fn publish(line: &Pipeline, first: bool) -> Result<bool> {
-    let mut compared = Compared { before: published(line, first).await?, ..Compared::default() };
+/// Bring the published copy in step with the queue; whether there was anything to write.
+pub async fn publish(line: &Pipeline) -> Result<bool> {
+    let mut compared = Compared { before: published(line).await?, ..Compared::default() };
     for then in &line.then {
         compared.waiting(line, &then.name, matches!(then.effect, Effect::Outside)).await?;
     }
@@ -72,19 +71,10 @@ pub async fn publish(line: &Pipeline, first: bool) -> Result<bool> {
     Ok(true)
 }
 
-async fn published(line: &Pipeline, first: bool) -> Result<Before> {
+async fn published(line: &Pipeline) -> Result<Before> {
     let prefix = keys::published(&line.name);
     let known = line.state.store().list_all(&prefix, What::Keys).await?.into_iter();
-    let mut before: Before =
-        known.map(|line| (keys::below(&prefix, &line.key).to_owned(), line.fingerprint)).collect();
-    if first {
-        for place in [QUEUE, DEAD] {
-            for line in line.store.list_all(place, What::Names).await? {
-                before.entry(line.key).or_insert(None);
-            }
-        }
-    }
-    Ok(before)
+    Ok(known.map(|line| (keys::below(&prefix, &line.key).to_owned(), line.fingerprint)).collect())
 }
 
 /// What is published against what should be.

@@ -15,6 +15,7 @@ use crate::clock::rfc3339_ms;
 use crate::config::{self, Config};
 use crate::error::{Error, Result};
 use crate::pipeline::open::Memory;
+use crate::queue::depth;
 use crate::state::held::Header;
 use crate::state::lease::Holder;
 use crate::state::{Report, State, Status, decode, keys};
@@ -43,6 +44,8 @@ pub struct One {
     pub held: u64,
     pub failed: u64,
     pub unproven: u64,
+    /// Dead letters, old and new.
+    pub dead: u64,
     pub when: Option<String>,
     pub tz: String,
     /// The next slot; none while it is paused or disabled.
@@ -116,6 +119,7 @@ async fn look(specs: &[&config::Pipeline], memory: &Memory, ended: &Ended) -> Re
     let mut memos: BTreeMap<String, Memo> = by_key(state, specs, keys::SLOTS, keys::slot).await?;
     let leases = leases(memory).await?;
     let held = state.held_headers().await?;
+    let dead = depth::of_dead(state).await?;
     let mut times = Times::at(memory.clock.now());
     let mut all = Vec::with_capacity(specs.len());
     for ((spec, last), report) in specs.iter().zip(lasts).zip(reports) {
@@ -132,7 +136,7 @@ async fn look(specs: &[&config::Pipeline], memory: &Memory, ended: &Ended) -> Re
             let memo = memos.remove(&keys::slot(&spec.name)).filter(|_| !one.running);
             one.late = memo.and_then(|memo| memo.late(&rhythm.rhythm, rhythm.edge)).map(rfc3339_ms);
         }
-        all.push(One { holder, ..one });
+        all.push(One { holder, dead: dead.of(&spec.name), ..one });
     }
     Ok(all)
 }
@@ -240,6 +244,7 @@ fn put_together(
         held: counts.held,
         failed: counts.failed,
         unproven: counts.unproven,
+        dead: 0,
         when: spec.when.clone(),
         tz: spec.tz.clone(),
         next: None,

@@ -200,16 +200,16 @@ pub trait Shape: Send + Sync {
         None
     }
 
-    /// What an export writes for a row. `body` is the document, if it waits for this export; `object` is what the
-    /// export's target holds now.
+    /// What an export writes for a row. `body` is the document, if it is at hand; `object` is what the export's target
+    /// holds now. `None` = it takes the document, and neither is it.
     fn export(
         &self,
         value: &Bytes,
         _body: Option<&[u8]>,
         _object: Option<&[u8]>,
         _now: Timestamp,
-    ) -> Result<Bytes> {
-        Ok(value.clone())
+    ) -> Result<Option<Bytes>> {
+        Ok(Some(value.clone()))
     }
 
     /// The key an export uses for one of ours.

@@ -290,7 +290,8 @@ fn meaning(refusal: &Refusal<'_>) -> Option<Error> {
     }
 }
 
-fn decode(blob: &Blob) -> Result<Bytes> {
+/// The blob's bytes, as many as the tree and the answer itself say.
+fn decode(blob: &Blob, listed: Option<u64>) -> Result<Bytes> {
     let odd = |what: String| Error::new(Kind::Invalid, what);
     if blob.encoding != "base64" {
         return Err(odd(format!("the blob came as {}, base64 was expected", blob.encoding)));
@@ -298,12 +299,11 @@ fn decode(blob: &Blob) -> Result<Bytes> {
     let text: Vec<u8> = blob.content.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
     let bytes =
         STANDARD.decode(text).map_err(|error| odd("the blob is no base64".to_owned()).caused_by(error))?;
-    match blob.size {
-        Some(size) if size != bytes.len() as u64 => {
-            let got = bytes.len();
-            Err(Error::new(Kind::Unavailable, format!("the blob has {size} bytes, {got} arrived")))
-        }
-        _ => Ok(Bytes::from(bytes)),
+    let got = bytes.len() as u64;
+    // An answer that was cut short is no document: the next run asks again.
+    match [blob.size, listed].into_iter().flatten().find(|size| *size != got) {
+        Some(size) => Err(Error::new(Kind::Unavailable, format!("the blob has {size} bytes, {got} arrived"))),
+        None => Ok(Bytes::from(bytes)),
     }
 }
 
@@ -350,7 +350,7 @@ impl Source for GitHub {
             other => other,
         }
         .context(doing)?;
-        Ok(Body { bytes: decode(&blob).context(doing)?, version: entry.version.clone() })
+        Ok(Body { bytes: decode(&blob, entry.size).context(doing)?, version: entry.version.clone() })
     }
 
     fn requests(&self) -> u64 {
@@ -403,9 +403,12 @@ mod tests {
     #[test]
     fn a_blob_is_decoded_across_its_line_feeds_and_checked_for_size() {
         let blob = |content: &str, size| Blob { content: content.into(), encoding: "base64".into(), size };
-        assert_eq!(decode(&blob("IyDt\nlZnsuZk=\n", None)).unwrap(), "# 학칙".as_bytes());
-        assert_eq!(decode(&blob("", Some(0))).unwrap(), "");
-        assert_eq!(decode(&blob("eA==", Some(2))).unwrap_err().kind(), Kind::Unavailable);
-        assert_eq!(decode(&blob("!!", None)).unwrap_err().kind(), Kind::Invalid);
+        assert_eq!(decode(&blob("IyDt\nlZnsuZk=\n", None), Some(8)).unwrap(), "# 학칙".as_bytes());
+        assert_eq!(decode(&blob("", Some(0)), None).unwrap(), "");
+        for (said, listed) in [(Some(2), None), (None, Some(2)), (Some(1), Some(2)), (Some(2), Some(1))] {
+            let short = decode(&blob("eA==", said), listed).unwrap_err();
+            assert_eq!(short.kind(), Kind::Unavailable, "{said:?} {listed:?}");
+        }
+        assert_eq!(decode(&blob("!!", None), None).unwrap_err().kind(), Kind::Invalid);
     }
 }

@@ -154,6 +154,11 @@ pub fn dead(pipeline: &str, then: &str, identity: &str) -> String {
     format!("dead/{pipeline}/{then}/{identity}")
 }
 
+/// The exports every key was enqueued for.
+pub fn exports(pipeline: &str) -> String {
+    format!("exports/{pipeline}")
+}
+
 /// Documents that wait for their export.
 pub fn bodies(pipeline: &str) -> String {
     format!("body/{pipeline}/")

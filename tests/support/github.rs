@@ -24,6 +24,8 @@ struct Repository {
 pub struct Trouble {
     /// Blobs of these contents are answered with 502.
     pub broken_blobs: BTreeSet<String>,
+    /// Of these all but the last byte is answered, as if that were all.
+    pub short_blobs: BTreeSet<String>,
     pub broken_trees: bool,
     /// The recursive tree leaves out this many files and says so; with `deep`, every other tree does too.
     pub truncated: Option<usize>,
@@ -62,6 +64,11 @@ impl Hub {
 
     pub fn paths(&self) -> Vec<String> {
         self.repository.lock().unwrap().files.keys().cloned().collect()
+    }
+
+    /// Blobs that no file holds any more are gone.
+    pub fn forget_history(&self) {
+        self.repository.lock().unwrap().trees.clear();
     }
 
     pub fn head(&self) -> String {
@@ -172,6 +179,8 @@ impl Repository {
         if self.trouble.broken_blobs.contains(wanted) {
             return Reply::status(502);
         }
+        let left_out = usize::from(self.trouble.short_blobs.contains(wanted));
+        let body = &body[..body.len() - left_out];
         let mut content = String::new();
         for line in STANDARD.encode(body).as_bytes().chunks(60) {
             content.push_str(std::str::from_utf8(line).unwrap());

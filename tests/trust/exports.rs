@@ -19,7 +19,7 @@ use trueup::store::folder::Folder;
 use trueup::store::{Access, Caps, Item, Mode, Outcome, Page, Query, SharedStore, Store, Stored};
 
 use super::place::undo;
-use crate::flow::rig::{Rig, contents};
+use crate::flow::rig::{LINE, Rig, contents};
 use crate::flow::scripted::{Say, Script, Told};
 use crate::support;
 
@@ -272,4 +272,55 @@ async fn a_target_out_of_reach_pauses_the_export_and_counts_no_attempt() {
     std::fs::remove_file(&blocked).unwrap();
     rig.run().await;
     assert_eq!(copy(&blocked).await.len(), 5);
+}
+
+/// The state knew nothing of a record that was in the store already, as one that was restored from before does.
+#[tokio::test]
+async fn a_record_that_is_right_already_and_was_not_known_is_exported() {
+    let folder = support::temp();
+    let rig = Rig { then: vec![export_to(folder.path())], ..Rig::new() };
+    rig.give(&[("a", "1"), ("b", "1")]).await;
+    rig.run().await;
+    std::fs::remove_file(folder.path().join("a")).unwrap();
+    rig.state().await.remove_below(&keys::base(LINE, "a")).await.unwrap();
+    let report = rig.run().await;
+    assert_eq!((report.counts.unchanged, report.writes), (2, 0), "{report:#?}");
+    assert_eq!(copy(folder.path()).await, contents(&rig.target).await);
+}
+
+/// Keys that were there before had no work to do for it, and never got any.
+#[tokio::test]
+async fn an_export_that_is_new_or_leads_elsewhere_gets_every_key_and_nobody_else_hears_of_it() {
+    let (one, other) = (support::temp(), support::temp());
+    let mut rig = Rig { then: vec![FollowUp::outside()], ..Rig::new() };
+    rig.give_many(1_203, "x").await;
+    rig.run().await;
+    rig.state().await.remove_below(keys::QUEUE).await.unwrap();
+    for folder in [one.path(), other.path(), one.path()] {
+        drop(std::fs::remove_dir_all(folder));
+        rig.then = vec![FollowUp::outside(), export_to(folder)];
+        let report = rig.run().await;
+        assert_eq!((report.status, report.writes), (Status::Ok, 0), "{report:#?}");
+        assert_eq!(copy(folder).await, contents(&rig.target).await);
+        assert!(queue::waiting(&rig.state().await).await.unwrap().is_empty());
+    }
+    std::fs::remove_file(one.path().join("k00")).unwrap();
+    rig.run().await;
+    assert_eq!(copy(one.path()).await.len(), 1_202, "once");
+}
+
+#[tokio::test]
+async fn a_target_that_was_wiped_is_filled_again_when_a_person_asks_for_all() {
+    let folder = support::temp();
+    let at = folder.path().join("copy");
+    let rig = Rig { then: vec![export_to(&at), FollowUp::outside()], ..Rig::new() };
+    rig.give_many(10, "x").await;
+    rig.run().await;
+    rig.state().await.remove_below(keys::QUEUE).await.unwrap();
+    std::fs::remove_dir_all(&at).unwrap();
+    let line = rig.line().await;
+    let asked = line.run(&Ask { full: true, exports: true, ..Ask::plain("test") }).await.unwrap();
+    assert_eq!((asked.status, asked.writes), (Status::Ok, 0), "{asked:#?}");
+    assert_eq!(copy(&at).await, contents(&rig.target).await);
+    assert!(queue::waiting(&rig.state().await).await.unwrap().is_empty(), "nobody outside is told");
 }

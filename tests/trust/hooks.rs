@@ -111,6 +111,24 @@ fn an_answer_that_refuses_counts_and_the_third_parks_the_record() {
 }
 
 #[test]
+fn what_was_given_up_is_pointed_to_where_it_is_and_shown_until_it_is_settled() {
+    let server = Server::start(|_| Reply::status(500));
+    let home = hook(&server, LONG);
+    let status = || home.ends(&["status"], 0)["pipelines"][0]["dead"].clone();
+    for code in [0, 0] {
+        home.ends(&["sync"], code);
+    }
+    assert_eq!(status(), 0);
+    let third = home.ends(&["sync"], 3)["runs"][0]["warnings"].to_string();
+    assert!(third.contains("trueup dead ls") && !third.contains("trueup queue ls"), "{third}");
+    home.ends(&["sync"], 0);
+    assert_eq!(status(), 1, "also after a run that went well");
+    server.answer(|_| Reply::status(200));
+    home.ends(&["dead", "retry", "--all"], 0);
+    assert_eq!(status(), 0);
+}
+
+#[test]
 fn a_newer_version_settles_a_dead_letter() {
     let server = Server::start(|_| Reply::status(500));
     let home = hook(&server, LONG);

@@ -130,7 +130,7 @@ pub async fn scheduled(State(house): State<Arc<House>>, Asked(asked): Asked<Sche
 async fn asked(house: &Arc<House>, name: &str, body: &[u8], trigger: &'static str) -> Result<Ask, No> {
     let RunAsked { full, only } = answer::body(body)?;
     house.pipeline(name)?;
-    let ask = Ask { full, only, ..house.ask(trigger) };
+    let ask = Ask { full, exports: full, only, ..house.ask(trigger) };
     if let Some(key) = ask.only.clone() {
         let (shared, name, stop) = (house.clone(), name.to_owned(), ask.stop.clone());
         let known = house.work(move || async move {

@@ -90,7 +90,6 @@ pub struct Mark {
 pub struct Beside {
     /// Its last run could not even start.
     pub not_started: bool,
-    pub dead: u64,
 }
 
 /// Everything to be said, the gravest first; never nothing.
@@ -103,8 +102,8 @@ pub fn marks(one: &One, beside: Beside) -> Vec<Mark> {
     if matches!(one.status, "failed" | "partial" | "interrupted" | "canceled") {
         say(Class::Failing, one.status.into());
     }
-    if beside.dead > 0 {
-        say(Class::Failing, many(beside.dead, "dead letter"));
+    if one.dead > 0 {
+        say(Class::Failing, many(one.dead, "dead letter"));
     }
     if one.held > 0 || one.status == "held" {
         say(Class::Held, format!("{} held", super::words::grouped(one.held)));
@@ -152,6 +151,7 @@ mod tests {
             held: 0,
             failed: 0,
             unproven: 0,
+            dead: 0,
             when: None,
             tz: "UTC".into(),
             next: None,
@@ -173,8 +173,8 @@ mod tests {
         }
         assert_eq!(class(&one("held"), plain), Class::Held);
         assert_eq!(class(&One { held: 3, ..one("ok") }, plain), Class::Held);
-        assert_eq!(class(&one("ok"), Beside { dead: 1, ..plain }), Class::Failing);
-        assert_eq!(class(&one("ok"), Beside { not_started: true, ..plain }), Class::Failing);
+        assert_eq!(class(&One { dead: 1, ..one("ok") }, plain), Class::Failing);
+        assert_eq!(class(&one("ok"), Beside { not_started: true }), Class::Failing);
         assert_eq!(class(&One { late: Some("x".into()), ..one("ok") }, plain), Class::Late);
         assert_eq!(class(&One { running: true, ..one("running") }, plain), Class::Running);
         assert_eq!(class(&One { paused: Some("x".into()), ..one("ok") }, plain), Class::Paused);

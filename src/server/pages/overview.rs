@@ -15,7 +15,7 @@ use super::layout::{At, Leaf};
 use super::words::{grouped, many, part, time};
 use super::{Shared, pipeline, workspace};
 use crate::error::Result;
-use crate::operations::follow::{self, Depth};
+use crate::queue::depth::{self, Depth};
 use crate::schedule::overview::{self, One};
 use crate::server::House;
 use crate::server::answer::{Asked, No};
@@ -80,9 +80,9 @@ pub async fn show(State(house): State<Shared>, Asked(which): Asked<Which>) -> Re
 }
 
 async fn look(house: &House) -> Result<Board> {
-    let queue = follow::depth_of_queue(&house.memory.state).await?;
-    let dead = follow::depth_of_dead(&house.memory.state).await?;
-    let mut rows = rows(house, &dead).await?;
+    let queue = depth::of_queue(&house.memory.state).await?;
+    let dead = depth::of_dead(&house.memory.state).await?;
+    let mut rows = rows(house).await?;
     rows.sort_by(|a, b| a.class().cmp(&b.class()).then_with(|| a.one.pipeline.cmp(&b.one.pipeline)));
     let mut tally: BTreeMap<Class, u64> = BTreeMap::new();
     for row in &rows {
@@ -94,12 +94,12 @@ async fn look(house: &House) -> Result<Board> {
     Ok(Board { rows, tally, queue, dead })
 }
 
-async fn rows(house: &House, dead: &Depth) -> Result<Vec<Row>> {
+async fn rows(house: &House) -> Result<Vec<Row>> {
     let troubles = house.troubles();
     let all = overview::all_knowing(&house.config, &house.memory, &house.ended).await?.pipelines;
     let row = |one: One| {
         let trouble = troubles.get(&one.pipeline).map(|trouble| trouble.fault.message.clone());
-        let beside = Beside { not_started: trouble.is_some(), dead: dead.of(&one.pipeline) };
+        let beside = Beside { not_started: trouble.is_some() };
         let errors = one.report.as_ref().and_then(|report| report.errors.first());
         let trouble = trouble.or_else(|| errors.map(|fault| fault.message.clone()));
         Row { marks: health::marks(&one, beside), one, trouble }

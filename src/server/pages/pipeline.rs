@@ -12,7 +12,7 @@ use super::words::{doing, exact, grouped, many, part, time, took};
 use super::{Shared, chart};
 use crate::config::{self, From, Then};
 use crate::error::Fault;
-use crate::operations::{self, Group, follow};
+use crate::operations::{self, Group};
 use crate::schedule::overview::{self, One};
 use crate::server::House;
 use crate::server::answer::{Named, No};
@@ -32,17 +32,16 @@ pub async fn show(State(house): State<Shared>, Named(name): Named<String>) -> Re
     let one = overview::one(spec, &house.memory).await?;
     let runs = operations::runs(state, Some(&name), RUNS).await?.runs;
     let held = operations::held_of(state, &name).await?.held;
-    let dead = follow::depth_of_dead(state).await?.of(&name);
     let trouble = house.troubles().remove(&name);
-    let marks = health::marks(&one, Beside { not_started: trouble.is_some(), dead });
+    let marks = health::marks(&one, Beside { not_started: trouble.is_some() });
     let now = house.clock.now();
     let body = html! {
         div #state.board data-fresh {
             (head(&one, &marks))
             @if let Some(trouble) = &trouble { (not_started(&trouble.fault, &trouble.at, now)) }
             @if let Some(report) = &one.report { (errors(report, now)) }
-            @if dead > 0 {
-                div.card.note.bad { div.in { (many(dead, "dead letter")) " in " a href="/queue#dead" { "the queue" } "." } }
+            @if one.dead > 0 {
+                div.card.note.bad { div.in { (many(one.dead, "dead letter")) " in " a href="/queue#dead" { "the queue" } "." } }
             }
         }
         div #progress.live.gone { progress {} span.muted {} }

@@ -297,16 +297,16 @@ impl Shape for Policy {
         body: Option<&[u8]>,
         object: Option<&[u8]>,
         now: Timestamp,
-    ) -> Result<Bytes> {
+    ) -> Result<Option<Bytes>> {
         let odd = || Error::new(Kind::Invalid, "the row is not a policy");
         let row: PolicyEntry = serde_json::from_slice(value).map_err(|error| odd().caused_by(error))?;
         // The file that is there serves again when only the row changed.
-        let again = || object.filter(|file| object::sha_of(file).as_deref() == Some(row.sha.as_str()));
-        let document = body.or_else(|| object::document(again()?)).ok_or_else(|| {
-            Error::new(Kind::NotFound, "the document no longer waits for its export")
-                .remedy_is("Change the document at its source, or remove its row and run again.")
-        })?;
-        Ok(object::compose(&row, &rfc3339_ms(now), document))
+        let again = object.filter(|file| object::member(file, "sha").as_deref() == Some(row.sha.as_str()));
+        let Some(document) = body.or_else(|| object::document(again?)) else { return Ok(None) };
+        // One that says all of it stays as it is, saved when it was.
+        let saved_at = again.and_then(|file| object::member(file, "savedAt"));
+        let same = saved_at.map(|at| object::compose(&row, &at, document)).filter(|file| again == Some(file));
+        Ok(Some(same.unwrap_or_else(|| object::compose(&row, &rfc3339_ms(now), document))))
     }
 
     fn recalls(&self) -> bool {

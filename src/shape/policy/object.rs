@@ -35,11 +35,11 @@ pub fn document(file: &[u8]) -> Option<&[u8]> {
     Some(&rest[at + end.len()..])
 }
 
-/// The SHA its front matter names.
-pub fn sha_of(file: &[u8]) -> Option<String> {
+/// What its front matter says.
+pub fn member(file: &[u8], name: &str) -> Option<String> {
     let head = &file[..file.len() - document(file)?.len()];
     let head = std::str::from_utf8(head).ok()?;
-    let value = head.lines().find_map(|line| line.strip_prefix("sha: "))?;
+    let value = head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))?;
     serde_json::from_str(value).ok()
 }
 
@@ -94,9 +94,9 @@ mod tests {
         );
         assert_eq!(std::str::from_utf8(head).unwrap(), expected);
         assert_eq!(document(&file).unwrap(), body);
-        assert_eq!(sha_of(&file), Some("0".repeat(40)));
+        assert_eq!(member(&file, "sha"), Some("0".repeat(40)));
         for other in [&b""[..], b"# T", b"---\nx: 1\n---\n# T"] {
-            assert_eq!((document(other), sha_of(other)), (None, None));
+            assert_eq!((document(other), member(other, "sha")), (None, None));
         }
     }
 }

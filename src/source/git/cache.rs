@@ -65,6 +65,11 @@ impl Cache {
         Ok(program)
     }
 
+    /// What was fetched before, as it is.
+    pub fn at_hand(&self) -> Option<Program> {
+        self.folder.join("HEAD").exists().then(|| Program::bare(&self.folder))
+    }
+
     /// A repository to fetch into.
     async fn ready(&self) -> Result<Program> {
         let folder = if self.keep { self.folder.clone() } else { self.beside()? };

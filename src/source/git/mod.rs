@@ -185,13 +185,25 @@ impl Git {
             .unwrap_or_else(|error| Err(Error::bug("a reading thread ended early").caused_by(error)))
     }
 
-    fn blobs(&self) -> Result<Blobs> {
-        let blobs = self.blobs.lock().unwrap_or_else(PoisonError::into_inner);
-        blobs.clone().ok_or_else(|| Error::bug("a blob was asked for before the tree was listed"))
+    /// Whoever knows a blob's name need not have listed the tree: then what is at hand will do.
+    async fn blobs(&self) -> Result<Blobs> {
+        if let Some(blobs) = &*self.blobs.lock().unwrap_or_else(PoisonError::into_inner) {
+            return Ok(blobs.clone());
+        }
+        let program = match &self.place {
+            Place::Here(path) => Program::in_folder(path)?,
+            Place::Fetched(cache) => match cache.at_hand() {
+                Some(program) => program,
+                None => self.head().await.context(|| self.name.clone())?.0,
+            },
+        };
+        Ok(self.serve_from(&program))
     }
 
-    fn serve_from(&self, program: &Program) {
-        *self.blobs.lock().unwrap_or_else(PoisonError::into_inner) = Some(Blobs::new(program.clone()));
+    fn serve_from(&self, program: &Program) -> Blobs {
+        let blobs = Blobs::new(program.clone());
+        *self.blobs.lock().unwrap_or_else(PoisonError::into_inner) = Some(blobs.clone());
+        blobs
     }
 }
 
@@ -276,12 +288,12 @@ impl Source for Git {
     }
 
     async fn open(&self, entry: &Entry) -> Result<Body> {
-        body(entry, self.blobs()?.read(&entry.version).await)
+        body(entry, self.blobs().await?.read(&entry.version).await)
     }
 
     async fn open_all(&self, entries: &[&Entry], _: usize, bytes_max: usize) -> Vec<Result<Body>> {
         let shas = entries.iter().map(|entry| entry.version.clone()).collect();
-        match self.blobs() {
+        match self.blobs().await {
             Ok(blobs) => {
                 let read = blobs.read_all(shas, bytes_max).await;
                 entries.iter().zip(read).map(|(entry, blob)| body(entry, blob)).collect()

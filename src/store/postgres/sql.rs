@@ -98,7 +98,7 @@ fn outside(plain: &str, table: &str, sequence: &str) -> String {
 fn raise(sequence: &str) -> String {
     format!(
         "SELECT CASE WHEN has_sequence_privilege('{0}', 'UPDATE')
-           THEN setval('{0}', greatest((SELECT last_value FROM {sequence}), $1)) END",
+           THEN setval('{0}', greatest(nextval('{0}'), $1)) END",
         sequence.replace('\'', "''"),
     )
 }

@@ -2,10 +2,11 @@
 
 use serde_json::Value;
 use trueup::operations::follow::{self, Which};
+use trueup::pipeline::Ask;
 use trueup::pipeline::open::Memory;
 use trueup::store::Access;
 
-use super::desk::{Desk, T1};
+use super::desk::{Desk, T1, policy};
 
 /// A folder in the object's place: that one export cannot succeed, the others can.
 fn block(desk: &Desk, name: &str) {
@@ -110,4 +111,33 @@ async fn a_dead_letter_that_is_dropped_goes_from_the_registry_too() {
     assert_eq!((done.dropped, done.untold.len()), (1, 0));
     assert_eq!(desk.value("dead-letter:p03").await, None);
     assert_eq!(desk.policy("p03").await["title"], "Policy 3", "the policy stays");
+}
+
+#[tokio::test]
+async fn an_export_that_is_added_later_gets_every_document() {
+    let desk = Desk::with_policies(12);
+    desk.ran([12, 0, 0, 0]).await;
+    let desk = desk.exporting();
+    desk.ran([0, 0, 0, 12]).await;
+    assert_eq!((desk.objects(), desk.held("queue:").await.len()), (12, 0));
+    assert!(desk.object("p07").unwrap().ends_with(&policy(7)));
+    desk.hub.asked();
+    desk.ran([0, 0, 0, 12]).await;
+    assert_eq!(desk.hub.asked(), [1, 0, 0]);
+}
+
+#[tokio::test]
+async fn a_full_run_brings_back_the_objects_that_are_gone_and_leaves_the_others() {
+    let desk = Desk::with_policies(12).exporting();
+    desk.ran([12, 0, 0, 0]).await;
+    let (kept, gone) = (desk.object("p04").unwrap(), desk.object("p03").unwrap());
+    std::fs::remove_dir_all(desk.folder.path().join("objects/policies/p03")).unwrap();
+    desk.clock.advance(std::time::Duration::from_secs(3600));
+    desk.hub.asked();
+    let line = desk.line(Access::Write).await;
+    let report = line.run(&Ask { full: true, exports: true, ..Ask::plain("test") }).await.unwrap();
+    assert_eq!((report.exit_code(), report.requests, desk.hub.asked()), (0, 3, [1, 1, 1]), "{report:#?}");
+    assert_eq!(desk.object("p04").unwrap(), kept, "saved when it was");
+    let back = desk.object("p03").unwrap();
+    assert!(back.ends_with(&policy(3)) && back != gone, "{back}");
 }

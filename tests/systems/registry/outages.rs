@@ -42,6 +42,18 @@ async fn scenario_08_blobs_that_cannot_be_fetched_are_failed_and_fetched_next_ti
 }
 
 #[tokio::test]
+async fn a_blob_that_arrives_short_is_not_taken_for_its_document() {
+    let desk = Desk::with_policies(12).exporting();
+    let short_blobs = BTreeSet::from([sha(policy(3).as_bytes())]);
+    desk.hub.trouble(Trouble { short_blobs, ..Trouble::default() });
+    let report = desk.run().await;
+    assert_eq!((did(&report), report.counts.failed, report.exit_code()), ([11, 0, 0, 0], 1, 3));
+    desk.hub.trouble(Trouble::default());
+    desk.ran([1, 0, 0, 11]).await;
+    assert!(desk.object("p03").unwrap().ends_with(&policy(3)));
+}
+
+#[tokio::test]
 async fn scenario_08_the_same_outage_on_a_full_registry_deletes_nothing() {
     let desk = Desk::with_policies(94);
     desk.ran([94, 0, 0, 0]).await;
