@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use trueup::clock::SystemClock;
 use trueup::store::sqlite::Sqlite;
-use trueup::store::{Access, SharedStore, StoreExt, What};
+use trueup::store::{Access, SharedStore};
 
 use super::place::Home;
 use crate::flow::rig::fill;
 use crate::support;
+use crate::support::postgres::query;
 
 const WORKERS: usize = 4;
 const KILLS: usize = 8;
@@ -22,28 +23,39 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Workers may be done before enough of them were killed, if we are held up for long: then all of it once more.
 const ATTEMPTS: usize = 4;
 
-/// Everything is synced, and every export waits, because its target is in the way of itself.
-async fn backlog(count: usize) -> Home {
-    let home = Home::new(
-        "[stores]\norigin = \"sqlite:origin.db\"\n\n[pipelines.all]\nfrom = { store = \"origin\" }\ninto = \"sqlite:out.db\"\nthen = { export = \"sqlite:copy/store.db\" }\n",
-    );
-    let origin: SharedStore = Arc::new(Sqlite::open(&home.path("origin.db"), Access::Write).unwrap());
-    fill(&origin, (0..count).map(|at| (format!("k{at:06}"), format!("value {at}")))).await;
-    drop(origin);
-    home.write("copy", "in the way");
-    let run = home.ends(&["sync"], 0);
-    assert_eq!(run["runs"][0]["added"], count);
-    home.remove("copy");
-    std::fs::create_dir(home.path("copy")).unwrap();
-    home
+/// Everything is synced, and every export waits, because its target is not there yet.
+struct Backlog {
+    home: Home,
+    /// The target: a database that counts what is written to it, whoever does it.
+    target: String,
 }
 
-/// Nothing while there is no store yet, or none that can be read.
-fn count_exported(home: &Home) -> usize {
-    let reading = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
-    let count = rusqlite::Connection::open_with_flags(home.path("copy/store.db"), reading)
-        .and_then(|store| store.query_row("select count(*) from kv", [], |row| row.get::<_, i64>(0)));
-    count.map_or(0, |count| usize::try_from(count).unwrap())
+impl Backlog {
+    async fn of(count: usize) -> Self {
+        let admin = support::postgres().await.fresh_database();
+        let target = format!("{admin}_copy");
+        let home = Home::new(&format!(
+            "[stores]\norigin = \"sqlite:origin.db\"\n\n[pipelines.all]\nfrom = {{ store = \"origin\" }}\ninto = \"sqlite:out.db\"\nthen = {{ export = \"{target}\" }}\n",
+        ));
+        let origin: SharedStore = Arc::new(Sqlite::open(&home.path("origin.db"), Access::Write).unwrap());
+        fill(&origin, (0..count).map(|at| (format!("k{at:06}"), format!("value {at}")))).await;
+        drop(origin);
+        let run = home.ends(&["sync"], 0);
+        assert_eq!(run["runs"][0]["added"], count);
+        query(&admin, &format!("create database {}", target.rsplit('/').next().unwrap()));
+        home.ends(&["kv", "put", &target, "first", "1"], 0);
+        home.ends(&["kv", "rm", &target, "first"], 0);
+        let counts = "create table written(key text);
+            create function count_it() returns trigger language plpgsql as
+              $$ begin insert into written values (new.key); return new; end $$;
+            create trigger counted after insert or update on trueup_kv for each row execute function count_it()";
+        query(&target, counts);
+        Backlog { home, target }
+    }
+
+    fn count(&self, what: &str) -> usize {
+        query(&self.target, &format!("select count(*) from {what}")).parse().unwrap()
+    }
 }
 
 fn worker(home: &Home) -> Child {
@@ -70,10 +82,9 @@ fn tend(home: &Home, workers: &mut [Child], kill: bool) -> usize {
 async fn workers_that_are_killed_lose_nothing_and_export_each_record_once() {
     let mut most = 0;
     for _ in 0..ATTEMPTS {
-        let home = backlog(ITEMS).await;
-        count_writes(&home);
-        most = most.max(drained(&home, ITEMS).await);
-        each_was_exported_once(&home, ITEMS).await;
+        let backlog = Backlog::of(ITEMS).await;
+        most = most.max(drained(&backlog, ITEMS).await);
+        each_was_exported_once(&backlog, ITEMS);
         if most >= KILLS / 2 {
             return;
         }
@@ -82,12 +93,12 @@ async fn workers_that_are_killed_lose_nothing_and_export_each_record_once() {
 }
 
 /// Let workers do all of it, killing some on the way; how many were killed.
-async fn drained(home: &Home, count: usize) -> usize {
-    let clock = SystemClock::new();
+async fn drained(backlog: &Backlog, count: usize) -> usize {
+    let (clock, home) = (SystemClock::new(), &backlog.home);
     let mut workers: Vec<Child> = (0..WORKERS).map(|_| worker(home)).collect();
     let mut killed = 0;
     loop {
-        let done = count_exported(home);
+        let done = backlog.count("trueup_kv");
         if done == count {
             break;
         }
@@ -103,33 +114,15 @@ async fn drained(home: &Home, count: usize) -> usize {
     killed
 }
 
-async fn each_was_exported_once(home: &Home, count: usize) {
+fn each_was_exported_once(backlog: &Backlog, count: usize) {
+    let home = &backlog.home;
     // What killed workers had claimed is theirs no more.
     home.ends(&["queue", "work"], 0);
     assert!(home.ends(&["queue", "ls"], 0)["queue"].as_array().unwrap().is_empty());
     assert!(home.ends(&["dead", "ls"], 0)["dead"].as_array().unwrap().is_empty());
-    let copy = Sqlite::open(&home.path("copy/store.db"), Access::Read).unwrap();
-    let lines = copy.list_all("", What::Values).await.unwrap();
-    assert_eq!(lines.len(), count);
-    for (at, line) in lines.iter().enumerate() {
-        assert_eq!(line.value.as_deref(), Some(format!("value {at}").as_bytes()), "{}", line.key);
-    }
-    let written = "select count(*) from written";
-    let written: i64 = counted(home).query_row(written, [], |row| row.get(0)).unwrap();
-    assert_eq!(usize::try_from(written).unwrap(), count, "each was written once");
-}
-
-fn counted(home: &Home) -> rusqlite::Connection {
-    rusqlite::Connection::open(home.path("copy/store.db")).unwrap()
-}
-
-/// From now on the target counts what is written to it, whoever does it.
-fn count_writes(home: &Home) {
-    drop(Sqlite::open(&home.path("copy/store.db"), Access::Write).unwrap());
-    let counts = "create table written(key text);
-        create trigger inserted after insert on kv begin insert into written values (new.key); end;
-        create trigger updated after update on kv begin insert into written values (new.key); end;";
-    counted(home).execute_batch(counts).unwrap();
+    let right = "trueup_kv where value = ('value ' || substr(key, 2)::int)::bytea";
+    assert_eq!((backlog.count("trueup_kv"), backlog.count(right)), (count, count));
+    assert_eq!(backlog.count("written"), count, "each was written once");
 }
 
 /// Written by a process of its own. A file cannot be run while anybody has it open to write, and what we have open, a

@@ -121,6 +121,8 @@ pub(super) fn open_to_write(path: &Path) -> Result<Connection> {
     admit(id, pragma(&connection, "user_version")?)?;
     // Files of an older trueup have none.
     connection.execute_batch(OUTSIDE).map_err(explain)?;
+    // It is for others: compiled into our own statements it would cost a copy of every page they change.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false).map_err(explain)?;
     Ok(connection)
 }
 
