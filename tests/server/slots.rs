@@ -74,7 +74,7 @@ async fn a_slot_that_comes_up_while_the_state_is_away_is_run_when_it_is_back() {
     let (server, database) = after.split_once('/').unwrap();
     let proxy = support::proxy::Proxy::before(server).await;
     let store = format!("{before}@{}/{database}", proxy.address());
-    let soon = SystemClock::new().now().to_zoned(jiff::tz::TimeZone::UTC) + jiff::Span::new().seconds(6);
+    let soon = SystemClock::new().now().to_zoned(jiff::tz::TimeZone::UTC) + jiff::Span::new().seconds(12);
     let home = notes(&format!(
         "when = \"{} {} {} * * *\"\n[state]\nstore = \"{store}\"",
         soon.second(),
