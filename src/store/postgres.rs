@@ -80,6 +80,14 @@ impl PostgresStore {
         self.pool.connections_idle()
     }
 
+    /// Versions begin at this moment, unless they are beyond it already.
+    async fn raise_versions(&self) -> Result<()> {
+        let raise = async |session: &mut Session| {
+            within(STATEMENT_MAX, session.query_one(&self.sql.raise, &[&mark_us()])).await
+        };
+        self.pool.with(raise).await.map(drop)
+    }
+
     /// Run rounds until one is not overtaken.
     async fn rounds(
         &self,
@@ -89,13 +97,7 @@ impl PostgresStore {
         if self.access == Access::Read {
             return Err(Error::bug("a write to a store that was opened for reading"));
         }
-        let raise = async || {
-            let session = async |session: &mut Session| {
-                within(STATEMENT_MAX, session.query_one(&self.sql.raise, &[&mark_us()])).await
-            };
-            self.pool.with(session).await.map(drop)
-        };
-        self.raised.get_or_try_init(raise).await?;
+        self.raised.get_or_try_init(async || self.raise_versions().await).await?;
         for _ in 0..ROUNDS_MAX {
             let outcome = self.pool.with(async |session| round(&self.sql, session, items).await).await;
             match outcome {

@@ -249,9 +249,14 @@ fn turn_to(url: &Url, asked: &mut HashSet<Url>) -> Result<()> {
 /// The path with its places filled in.
 fn address(api: &Api, path: &[Part], parent: Option<&Parent>) -> Result<Url> {
     let mut text = api.spec.base.as_str().trim_end_matches('/').to_owned();
-    // Without it a path would become part of the host, and our credentials would go there.
-    if !matches!(path.first(), Some(Part::Text(plain)) if plain.starts_with(['/', '?']) || plain.is_empty() && path.len() == 1)
-    {
+    // Without a slash a path would become part of the host, and our credentials would go there.
+    let begins = |plain: &str| plain.starts_with(['/', '?']);
+    let is_joined = match path {
+        [] => true,
+        [Part::Text(only)] => only.is_empty() || begins(only),
+        [first, ..] => matches!(first, Part::Text(plain) if begins(plain)),
+    };
+    if !is_joined {
         text.push('/');
     }
     for part in path {
