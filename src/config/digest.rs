@@ -134,6 +134,25 @@ fn then(step: &Then, base: &Path) -> Value {
     }
 }
 
+/// Where a store is, whatever it is called and whoever asks: told to people, and compared.
+pub fn place(spec: &StoreSpec, base: &Path) -> String {
+    let file = |file: &Path| file.strip_prefix(base).unwrap_or(file).display().to_string();
+    let place = match &spec.place {
+        Place::Memory => "memory:".to_owned(),
+        Place::Sqlite(path) => format!("sqlite:{}", file(path)),
+        Place::Folder(path) => format!("file:{}", file(path)),
+        Place::Cloudflare { account, namespace } => format!("cloudflare-kv://{account}/{namespace}"),
+        Place::S3 { bucket, prefix } => format!("s3://{bucket}/{prefix}"),
+        Place::Etcd(url) | Place::Postgres(url) => redact::url(url.expose()),
+        Place::Tables(Database::Sqlite(path)) => format!("tables in sqlite:{}", file(path)),
+        Place::Tables(Database::Postgres(url)) => format!("tables in {}", redact::url(url.expose())),
+    };
+    match spec.options.get("endpoint") {
+        Some(endpoint) => format!("{place} at {}", redact::url(endpoint)),
+        None => place,
+    }
+}
+
 /// The name a store goes by is left out: the same place under another name is the same store.
 fn store(spec: &StoreSpec, base: &Path) -> Value {
     let place = match &spec.place {

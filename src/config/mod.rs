@@ -187,6 +187,7 @@ fn read(problems: &Problems<'_>, file: &Path, env: &dyn Fn(&str) -> Option<Strin
         let mut pipeline = written.pipeline;
         pipeline.digest = digest::of(&pipeline, &base);
         pipeline.reading = digest::of_reading(&pipeline, &base);
+        pipeline.place = digest::place(&pipeline.into, &base);
         (pipeline.name.clone(), pipeline)
     });
     let (pipelines, workspaces) = (pipelines.collect(), workspace::named(workspaces));

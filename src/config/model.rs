@@ -170,6 +170,8 @@ pub struct Pipeline {
     pub digest: String,
     /// The same of what is read and how it is understood, and nothing else.
     pub reading: String,
+    /// Where its store is, in one way of writing, without secrets.
+    pub place: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

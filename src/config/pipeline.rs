@@ -87,6 +87,7 @@ pub fn read(name: &str, field: &Field<'_>, around: &Around<'_>) -> Option<Writte
             keep_runs,
             journal,
             digest: String::new(),
+            place: String::new(),
             reading: String::new(),
         },
     })

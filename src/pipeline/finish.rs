@@ -9,6 +9,7 @@ use super::failing;
 use super::hold::count_held;
 use super::parked::Parked;
 use super::past::Past;
+use super::place;
 use super::plan::PlanId;
 use super::scopes::Scopes;
 use super::{Ask, Pipeline};
@@ -46,6 +47,7 @@ pub async fn finish(
             items.extend(no_longer_parked(line, past, &plan, &applied));
             let failed = &applied.failed_scopes;
             items.extend(cursors::settled(line, &plan.scopes, failed, report).await?);
+            items.extend(place::settled(line, ask, report)?);
         }
     }
     let held = plan.held.read::<HeldItem>()?.collect::<Result<Vec<_>>>()?;

@@ -30,9 +30,9 @@ pub struct Found {
 
 /// On first contact list what is there; `None` = for this shape a key says it all. With `keep = false` nothing is written
 /// down.
-pub async fn look(line: &Pipeline, keep: bool) -> Result<Option<Found>> {
+pub async fn look(line: &Pipeline, elsewhere: bool, keep: bool) -> Result<Option<Found>> {
     let Some(below) = line.shape.dated_below() else { return Ok(None) };
-    if line.state.read::<String>(&keys::stock(&line.name)).await?.is_some() {
+    if !elsewhere && line.state.read::<String>(&keys::stock(&line.name)).await?.is_some() {
         return Ok(Some(Found::default()));
     }
     let listed = list(line, below).await.context(|| format!("listing {}", line.store.name()))?;

@@ -21,7 +21,9 @@ pub enum Joined {
 
 impl Joined {
     pub async fn with(line: &Pipeline) -> Result<Self> {
-        Ok(match (line.store.caps().cheap_list, line.shape.key_prefix()) {
+        // Of another store than before it must be known, whatever that costs.
+        let listed = line.store.caps().cheap_list || line.place.is_other;
+        Ok(match (listed, line.shape.key_prefix()) {
             (false, _) => Joined::No,
             (true, Some(prefix)) => Joined::InOrder(Lines::of(line.store.clone(), prefix, What::Keys)),
             (true, None) => Joined::ByKey(by_key(line).await?),

@@ -46,6 +46,7 @@ mod orphans;
 mod parked;
 mod past;
 mod peek;
+pub mod place;
 pub mod plan;
 pub mod prepare;
 pub mod preview;
@@ -82,6 +83,7 @@ pub struct Pipeline {
     pub source: Arc<dyn Source>,
     pub shape: Arc<dyn Shape>,
     pub store: SharedStore,
+    pub place: place::Place,
     pub state: State,
     /// Where the baseline is read when it is not the state's own: a first look that writes nothing.
     pub baseline: Option<SharedStore>,

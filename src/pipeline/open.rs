@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::Pipeline;
 use super::notify::Notifier;
+use super::place::Place as Whereabouts;
 use crate::clock::SharedClock;
 use crate::config::{self, Config, From, GitSpec, GithubSpec, Place, Selection, ShapeSpec};
 use crate::error::{Context, Result};
@@ -97,6 +98,7 @@ impl Pipeline {
             source,
             shape: shape(&spec.shape, &spec.from),
             store,
+            place: Whereabouts::named(&spec.place),
             state: memory.state.clone(),
             baseline: None,
             records: None,

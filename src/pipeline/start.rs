@@ -13,7 +13,12 @@ const STARTS_MAX: u32 = 100;
 
 impl Pipeline {
     pub(super) async fn begin(&self, trigger: &str) -> Result<Report> {
-        begin((&self.state, &self.clock), &self.name, trigger, Some(footing::taken_away(self))).await
+        let start = |id, now| {
+            let mut report = Report::start(id, &self.name, trigger, now);
+            report.store = Some(self.place.name.clone());
+            report
+        };
+        begin((&self.state, &self.clock), start, Some(footing::taken_away(self))).await
     }
 }
 
@@ -30,7 +35,8 @@ pub async fn failed(memory: &Memory, pipeline: &str, trigger: &str, error: &Erro
         {
             return Ok(());
         }
-        let mut report = begin((&state, &memory.clock), pipeline, trigger, None).await?;
+        let start = |id, now| Report::start(id, pipeline, trigger, now);
+        let mut report = begin((&state, &memory.clock), start, None).await?;
         report.fail(error);
         report.conclude();
         report.finished = Some(rfc3339_ms(memory.clock.now()));
@@ -43,8 +49,7 @@ pub async fn failed(memory: &Memory, pipeline: &str, trigger: &str, error: &Erro
 
 async fn begin(
     (state, clock): (&State, &SharedClock),
-    pipeline: &str,
-    trigger: &str,
+    start: impl Fn(String, String) -> Report,
     beside: Option<Item>,
 ) -> Result<Report> {
     for _ in 0..STARTS_MAX {
@@ -55,10 +60,10 @@ async fn begin(
         };
         let chance = u128::from(clock.random()) << 64 | u128::from(clock.random());
         let id = retention::run_id_after(newest.as_deref(), clock.now(), chance)?;
-        let report = Report::start(id, pipeline, trigger, rfc3339_ms(clock.now()));
+        let report = start(id, rfc3339_ms(clock.now()));
         let mut items = vec![
             item(keys::run(&report.id), &report)?.expecting(Expect::Absent),
-            item(keys::last(pipeline), &report.id)?,
+            item(keys::last(&report.pipeline), &report.id)?,
             item(keys::NEWEST_RUN, &report.id)?.expecting(expect),
         ];
         items.extend(beside.clone());

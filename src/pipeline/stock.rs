@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::Pipeline;
 use super::found::{self, Found};
 use super::lines::Lines;
+use super::{Pipeline, place};
 use crate::clock::rfc3339_ms;
 use crate::error::{Context, Result};
 use crate::record::Fingerprint;
@@ -54,8 +54,13 @@ const STALE: Fingerprint = Fingerprint([0; 32]);
 /// Take stock if that was never done, if a full read is asked for, or if older rows have appeared since; and look after
 /// older rows. With `keep = false` nothing is written down.
 pub async fn inform(line: &Pipeline, full: bool, keep: bool) -> Result<Informed<'_>> {
-    let found = found::look(line, keep).await?;
+    let place = place::look(line).await?;
+    let (full, elsewhere) = (full || place.is_other, place.is_other);
+    let found = found::look(line, elsewhere, keep).await?;
     let mut informed = Informed { afresh: full, found, ..Informed::of_nothing(line) };
+    if place.is_news {
+        informed.line.to_mut().place = place;
+    }
     if !line.shape.recalls() {
         return Ok(informed);
     }

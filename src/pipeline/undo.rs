@@ -12,7 +12,7 @@ use super::plan::PlanId;
 use super::prepare::{Prepare, Ready, conditional, number};
 use super::preview::{Held, Keyed, Preview, Update};
 use super::steps::Steps;
-use super::{Ask, Pipeline, priors, recover};
+use super::{Ask, Pipeline, place, priors, recover};
 use crate::clock::rfc3339_ms;
 use crate::error::{Error, Kind, Result};
 use crate::portion::{Lately, Portion};
@@ -125,6 +125,7 @@ impl Pipeline {
         if report.pipeline != self.name {
             return Err(Error::bug(format!("run {run} belongs to {}", report.pipeline)));
         }
+        place::check_undo(self, &report)?;
         let kept: Option<u64> = self.state.read(&keys::weight(&self.name, run)).await?;
         if kept.is_none() && report.writes > 0 {
             return Err(forgotten(run));

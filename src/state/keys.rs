@@ -36,6 +36,11 @@ pub fn cursors(pipeline: &str) -> String {
     format!("cursor/{pipeline}/")
 }
 
+/// The store the baseline tells of.
+pub fn place(pipeline: &str) -> String {
+    format!("place/{pipeline}")
+}
+
 /// The settings the cursors were made under.
 pub fn reading(pipeline: &str) -> String {
     format!("reading/{pipeline}")

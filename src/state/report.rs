@@ -115,6 +115,9 @@ pub struct Report {
     /// What ended the run as a whole, if something did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<Kind>,
+    /// The store it wrote to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store: Option<String>,
     /// The run this one reverses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undoes: Option<String>,
@@ -152,6 +155,7 @@ impl Report {
             warnings: Vec::new(),
             interrupted: false,
             cause: None,
+            store: None,
             undoes: None,
         }
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use trueup::clock::SystemClock;
 
-mod seams;
+pub mod seams;
 mod world;
 
 use world::World;

@@ -3,6 +3,7 @@
 mod ahead;
 mod decisions;
 mod drift;
+mod elsewhere;
 mod first;
 mod guard;
 mod history;

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use trueup::clock::TestClock;
 use trueup::config::{Drift, Guard, Journal, Limit};
 use trueup::error::Result;
+use trueup::pipeline::place::Place;
 use trueup::pipeline::{Ask, Pipeline};
 use trueup::queue::FollowUp;
 use trueup::record::Fingerprint;
@@ -89,6 +90,7 @@ impl Rig {
             source: self.source.clone(),
             shape: self.shape.clone(),
             store: self.target.clone(),
+            place: Place::named(self.target.name()),
             state: State::open(self.memory.clone()).await.unwrap(),
             locks: self.locks.clone(),
             clock: self.clock.clone(),
