@@ -118,30 +118,25 @@ async fn write_all(
     let (mut group, mut under_way) = (Vec::new(), FuturesUnordered::new());
     while more || !group.is_empty() || !under_way.is_empty() {
         let free = under_way.len() < side_by_side;
-        // Beside another one goes only what is whole: alone, a store is not kept waiting.
-        if !group.is_empty() && (under_way.is_empty() || free && (group.len() == together || !more)) {
+        let ended = if !group.is_empty() && (lost || stop.is_set()) {
+            std::mem::take(&mut group).into_iter().map(|batch| (batch, None)).collect()
+        } else if !group.is_empty() && (under_way.is_empty() || free && (group.len() == together || !more)) {
+            // Beside another one goes only what is whole: alone, a store is not kept waiting.
             under_way.push(written(&line, std::mem::take(&mut group)));
             continue;
-        }
-        let room = together - usize::from(!free);
-        let ended = tokio::select! {
-            batch = waiting.recv(), if more && group.len() < room => match batch {
-                None => {
-                    more = false;
+        } else {
+            let room = together - usize::from(!free);
+            tokio::select! {
+                batch = waiting.recv(), if more && group.len() < room => {
+                    more = batch.is_some();
+                    group.extend(batch);
                     continue;
                 }
-                Some(batch) if lost || stop.is_set() => vec![(batch, None)],
-                Some(batch) => {
-                    group.push(batch);
-                    continue;
+                Some(written) = under_way.next() => {
+                    lost |= written.iter().any(|(_, how)| how.given_up.is_some());
+                    progress.advance(written.iter().map(|(batch, _)| batch.writes.len() as u64).sum());
+                    written.into_iter().map(|(batch, how)| (batch, Some(how))).collect::<Vec<_>>()
                 }
-            },
-            Some(written) = under_way.next() => {
-                lost |= written.iter().any(|(_, how)| how.given_up.is_some());
-                progress.advance(written.iter().map(|(batch, _)| batch.writes.len() as u64).sum());
-                let given_back = if lost { std::mem::take(&mut group) } else { Vec::new() };
-                let given_back = given_back.into_iter().map(|batch| (batch, None));
-                written.into_iter().map(|(batch, how)| (batch, Some(how))).chain(given_back).collect()
             }
         };
         if ended.into_iter().any(|ended| told.send(ended).is_err()) {

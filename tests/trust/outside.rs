@@ -25,8 +25,10 @@ impl Sql {
             }
             None => {
                 let file = rusqlite::Connection::open(home.path("kv.db")).unwrap();
-                let sql = "update kv set value = cast(?2 as blob) where key = ?1";
-                assert_eq!(file.execute(sql, (key, value)).unwrap(), 1);
+                let table = if value.len() > 1_024 { "large" } else { "kv" };
+                let which = if table == "large" { "id = (select large from kv where key = ?1)" } else { "key = ?1" };
+                let sql = format!("update {table} set value = cast(?2 as blob) where {which}");
+                assert_eq!(file.execute(&sql, (key, value)).unwrap(), 1);
             }
         }
     }
@@ -48,15 +50,19 @@ async fn a_value_that_was_changed_with_sql_is_healed() {
     for store in Sql::both().await {
         let url = &store.url;
         let home = Home::new(&format!("[pipelines.p]\nfrom = {{ files = \"src\" }}\ninto = \"{url}\"\n"));
+        let (ours, theirs) = ("ours ".repeat(1_000), "by hand ".repeat(1_000));
         home.write("src/a", "ours");
         home.write("src/b", "ours");
+        home.write("src/large", &ours);
         home.ends(&["sync"], 0);
-        store.change(&home, "a", "by hand");
-        let run = home.ends(&["sync"], 0)["runs"][0].clone();
-        assert_eq!((&run["updated"], &run["unchanged"]), (&1.into(), &1.into()), "{url}: {run}");
-        assert_eq!(value(&home, url, "a"), "ours");
-        let run = home.ends(&["sync"], 0)["runs"][0].clone();
-        assert_eq!(run["unchanged"], 2, "{url}: {run}");
+        for (key, changed, before) in [("a", "by hand", "ours"), ("large", &theirs, &ours)] {
+            store.change(&home, key, changed);
+            let run = home.ends(&["sync"], 0)["runs"][0].clone();
+            assert_eq!((&run["updated"], &run["unchanged"]), (&1.into(), &2.into()), "{url} {key}: {run}");
+            assert_eq!(value(&home, url, key), before);
+            let run = home.ends(&["sync"], 0)["runs"][0].clone();
+            assert_eq!(run["unchanged"], 3, "{url} {key}: {run}");
+        }
     }
 }
 

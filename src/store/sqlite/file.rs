@@ -37,6 +37,13 @@ BEGIN
   UPDATE meta SET value = value + 1 WHERE name = 'version';
   UPDATE kv SET version = (SELECT value FROM meta WHERE name = 'version'), fingerprint = NULL WHERE key = NEW.key;
 END;
+CREATE INDEX IF NOT EXISTS kv_by_large ON kv(large) WHERE large IS NOT NULL;
+CREATE TRIGGER IF NOT EXISTS outside_large AFTER UPDATE OF value ON large
+WHEN NEW.value IS NOT OLD.value
+BEGIN
+  UPDATE meta SET value = value + 1 WHERE name = 'version';
+  UPDATE kv SET version = (SELECT value FROM meta WHERE name = 'version'), fingerprint = NULL WHERE large = NEW.id;
+END;
 ";
 
 const SCHEMA: &str = "
@@ -121,7 +128,7 @@ pub(super) fn open_to_write(path: &Path) -> Result<Connection> {
     admit(id, pragma(&connection, "user_version")?)?;
     // Files of an older trueup have none.
     connection.execute_batch(OUTSIDE).map_err(explain)?;
-    // It is for others: compiled into our own statements it would cost a copy of every page they change.
+    // They are for others: compiled into our own statements they would cost a copy of every page they change.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false).map_err(explain)?;
     Ok(connection)
 }
