@@ -210,8 +210,10 @@ impl<'de> Visitor<'de> for Level<'_, 'de> {
         while let Some(name) = members.next_key::<String>()? {
             let value = match self.path.split_first() {
                 Some((first, path)) if *first == name => {
-                    // Of two with one name the last one counts.
-                    *self.items = None;
+                    // Of two lists nobody knows which one is meant.
+                    if around.contains_key(&name) {
+                        return Err(A::Error::custom(format!("`{name}` is there twice")));
+                    }
                     members.next_value_seed(Level { path, wanted: self.wanted, items: &mut *self.items })?
                 }
                 _ => members.next_value()?,

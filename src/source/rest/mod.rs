@@ -9,7 +9,6 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
@@ -78,8 +77,6 @@ struct Api {
     lent: Vec<Vec<Arc<str>>>,
     /// By resource: everything the config says about its rows.
     forms: Vec<Fingerprint>,
-    /// By resource: items on the longest page of this listing.
-    longest: Vec<AtomicUsize>,
     /// How it has been answering in this listing.
     silence: Silence,
     /// Warnings of this listing, and how often each was met.
@@ -98,7 +95,6 @@ impl Rest {
             pickers: spec.resources.iter().map(picker).collect::<Result<_>>()?,
             lent: lent(spec),
             forms: forms(spec),
-            longest: spec.resources.iter().map(|_| AtomicUsize::default()).collect(),
             silence: Silence::default(),
             notes: Mutex::default(),
             spec: spec.clone(),
@@ -117,7 +113,6 @@ impl Rest {
     ) -> Result<Vec<Root>> {
         // This resource may be well where the one before it was not.
         self.api.silence.try_again();
-        self.api.longest[resource].store(0, Ordering::Relaxed);
         let (seen, children) = (Met::default(), Vec::new());
         let nameless = false;
         let same = Unread::default();

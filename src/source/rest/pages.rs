@@ -3,7 +3,7 @@
 use serde_json::Value;
 use url::Url;
 
-use crate::config::{Pagination, Size};
+use crate::config::{JsonPath, Pagination, Size};
 use crate::error::{Error, Kind, Result};
 
 /// What of an answer decides about the next page.
@@ -15,8 +15,6 @@ pub struct Turned<'a> {
     pub items: usize,
     /// … and on those before it.
     pub items_before: u64,
-    /// Items on the longest page of this resource, as far as any was read.
-    pub longest: usize,
     pub answer: &'a Value,
     pub link: Option<&'a str>,
 }
@@ -61,7 +59,7 @@ pub fn next(pagination: &Pagination, turned: &Turned<'_>) -> Result<Next> {
             let from = turned.items_before + turned.items as u64;
             return Ok(turned.counted(Some(size), with_param(turned.url, param, &from.to_string())));
         }
-        Pagination::Cursor { field, param } => match field.find(turned.answer) {
+        Pagination::Cursor { field, param } => match cursor_at(field, turned.answer)? {
             None | Some(Value::Null | Value::Bool(false)) => None,
             Some(Value::String(cursor)) if cursor.is_empty() => None,
             Some(Value::String(cursor)) => Some(with_param(turned.url, param, cursor)),
@@ -82,17 +80,33 @@ pub fn next(pagination: &Pagination, turned: &Turned<'_>) -> Result<Next> {
 }
 
 impl Turned<'_> {
-    /// What follows where items are counted. A page that is shorter than another of its kind is the last: it was not cut
-    /// off where the API cuts them off.
+    /// What follows where items are counted. Only an empty page is the end by itself: APIs have limits of their own, and some
+    /// leave out what we may not see after they have cut the page.
     fn counted(&self, size: Option<&Size>, next: Url) -> Next {
         match size {
             _ if self.items == 0 => Next::End,
             None => Next::Page(next),
             Some(size) if self.items as u64 >= size.per => Next::Page(next),
-            Some(_) if self.items < self.longest => Next::End,
             Some(_) => Next::Doubtful(next),
         }
     }
+}
+
+/// The cursor, or that there is none: its field is missing, or what it would be in. Something else in the place of that is
+/// no end, but another answer than the recipe knows.
+fn cursor_at<'v>(field: &JsonPath, answer: &'v Value) -> Result<Option<&'v Value>> {
+    for length in 0..field.0.len() {
+        let around = JsonPath(field.0[..length].to_vec());
+        match around.find(answer) {
+            None | Some(Value::Null) => return Ok(None),
+            Some(Value::Object(_) | Value::Array(_)) => {}
+            Some(_) => {
+                let message = format!("`{around}` should hold the cursor of the next page (`{field}`)");
+                return Err(Error::new(Kind::Invalid, message));
+            }
+        }
+    }
+    Ok(field.find(answer))
 }
 
 /// A link may lead to another page, never to another server: our credentials are for this one.
@@ -129,7 +143,8 @@ fn rel_next(header: &str) -> Result<Option<&str>> {
         while !left.is_empty() {
             let param = before(left, ';').unwrap_or(left);
             let (name, value) = param.split_once('=').unwrap_or((param, ""));
-            let words = value.trim().trim_matches('"');
+            // Some write the wrong quotes.
+            let words = value.trim().trim_matches(['"', '\'']);
             is_next |= name.trim().eq_ignore_ascii_case("rel")
                 && words.split_whitespace().any(|word| word.eq_ignore_ascii_case("next"));
             left = left[param.len()..].strip_prefix(';').unwrap_or_default();
@@ -179,7 +194,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::config::JsonPath;
 
     fn size() -> Size {
         Size { param: "per".into(), per: 2 }
@@ -192,7 +206,7 @@ mod tests {
         link: Option<&str>,
     ) -> Result<Option<String>> {
         let url = first(pagination, Url::parse("http://h/list?a=b").unwrap());
-        let turned = Turned { url: &url, pages: 1, items, items_before: 0, longest: 2, answer, link };
+        let turned = Turned { url: &url, pages: 1, items, items_before: 0, answer, link };
         Ok(match next(pagination, &turned)? {
             Next::End => None,
             Next::Page(url) => Some(url.into()),
@@ -215,9 +229,9 @@ mod tests {
         for (pagination, items, answer, link, expected) in [
             (&Pagination::None, 9, &none, None, None),
             (&page, 2, &none, None, Some("http://h/list?a=b&per=2&page=2")),
-            (&page, 1, &none, None, None),
+            (&page, 1, &none, None, Some("perhaps http://h/list?a=b&per=2&page=2")),
+            (&page, 0, &none, None, None),
             (&capped, 2, &none, None, Some("perhaps http://h/list?a=b&per=9&page=2")),
-            (&capped, 1, &none, None, None),
             (&capped, 0, &none, None, None),
             (&endless, 1, &none, None, Some("http://h/list?a=b&page=2")),
             (&endless, 0, &none, None, None),
@@ -227,8 +241,10 @@ mod tests {
             (&cursor, 0, &more, None, Some("http://h/list?a=b&cursor=x+y")),
             (&cursor, 9, &last, None, None),
             (&cursor, 9, &none, None, None),
+            (&cursor, 9, &json!({"meta": null}), None, None),
             (&Pagination::Link, 9, &none, Some(links), Some("http://h/list?p=3")),
             (&Pagination::Link, 9, &none, Some("<http://h/x>; rel=prev"), None),
+            (&Pagination::Link, 9, &none, Some("</list?p=2>; rel='next'"), Some("http://h/list?p=2")),
             (&Pagination::Link, 9, &none, None, None),
         ] {
             assert_eq!(
@@ -253,6 +269,15 @@ mod tests {
         }
         for link in ["", " , ", "<http://h/x>;rel=prev,", "<a>; title=\"a, <b>; rel=next\""] {
             assert_eq!(follow(&Pagination::Link, 9, &json!({}), Some(link)).unwrap(), None, "{link}");
+        }
+    }
+
+    #[test]
+    fn what_is_in_the_place_of_a_cursor_is_no_end() {
+        let cursor = Pagination::Cursor { field: JsonPath::parse("meta.next"), param: "cursor".into() };
+        for answer in [json!({"meta": "oops"}), json!({"meta": 1}), json!({"meta": {"next": {"a": 1}}})] {
+            let error = follow(&cursor, 9, &answer, None).unwrap_err();
+            assert_eq!(error.kind(), Kind::Invalid, "{answer}");
         }
     }
 

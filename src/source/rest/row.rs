@@ -237,8 +237,9 @@ fn shown(value: Found<'_>) -> String {
 /// A whole number that a double holds exactly, as JSON has no other.
 fn whole(value: &Value) -> Result<i64, String> {
     let number = value.as_i64().or_else(|| {
-        let real = value.as_f64().filter(|real| real.fract() == 0.0 && real.abs() <= EXACT_MAX as f64)?;
-        #[allow(clippy::cast_possible_truncation)] // whole and within 2^53
+        let real = value.as_f64().filter(|real| real.fract() == 0.0 && real.abs() < EXACT_MAX as f64)?;
+        #[allow(clippy::cast_possible_truncation)]
+        // whole, and so far below 2^53 that nothing was rounded off
         Some(real as i64)
     });
     match number {

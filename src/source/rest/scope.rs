@@ -311,8 +311,10 @@ fn check_kind(answer: &Answer) -> Result<()> {
     }
     let kind = answer.header(header::CONTENT_TYPE).unwrap_or_default();
     let media = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    if !media.is_empty() && !media.ends_with("/json") && !media.ends_with("+json") {
-        let message = format!("the answer ({}) is {media}, not JSON", answer.status);
+    let is_json = media.is_empty() || media.ends_with("/json") || media.ends_with("+json");
+    // That is how an API says what went wrong, with whatever status.
+    if !is_json || media == "application/problem+json" {
+        let message = format!("the answer ({}) is {media}, not JSON with rows", answer.status);
         return Err(Error::new(Kind::Unavailable, message));
     }
     Ok(())
@@ -339,13 +341,11 @@ fn judge(api: &Api, which: &Which, turn: &Turn<'_>, answer: &Answer) -> Result<R
         page => page?,
     };
     let (items, rest) = (page.items.len(), &page.rest);
-    let longest = api.longest[which.resource].fetch_max(items, Ordering::Relaxed).max(items);
     let turned = Turned {
         url: turn.url,
         pages: turn.pages,
         items,
         items_before: turn.items_before,
-        longest,
         answer: rest,
         link: link.as_deref(),
     };
@@ -355,11 +355,8 @@ fn judge(api: &Api, which: &Which, turn: &Turn<'_>, answer: &Answer) -> Result<R
     };
     let whole = turn.is_only() && next == Next::End;
     let (picked, quiet) = pick_all(api, which, &page);
-    let counts = matches!(
-        api.spec.resources[which.resource].pagination,
-        Pagination::Page { .. } | Pagination::Offset { .. }
-    );
-    let rows = (counts && !whole && !picked.is_empty()).then(|| summed(api, which, &picked));
+    let has_pages = api.spec.resources[which.resource].pagination != Pagination::None;
+    let rows = (has_pages && !whole && !picked.is_empty()).then(|| summed(api, which, &picked));
     let says = if whole && are_unchanged(api, which, &picked) {
         Message::Same(named(picked))
     } else {

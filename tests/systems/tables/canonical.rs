@@ -107,6 +107,19 @@ proptest! {
         prop_assert_eq!(text(&value), reference);
     }
 
+    /// However many digits it is written with. A reader that is off by one digit in the last place would store another
+    /// number than the source has.
+    #[test]
+    fn a_number_is_the_double_nearest_to_it(bits in any::<u64>(), small in -180.0f64..180.0) {
+        let any = f64::from_bits(bits);
+        for number in [small, if any.is_finite() { any } else { 0.5 }] {
+            for text in [format!("{number:e}"), format!("{number:.14e}"), format!("{number:.16e}")] {
+                let nearest: f64 = text.parse().unwrap();
+                prop_assert_eq!(parsed(&text).as_f64().map(f64::to_bits), Some(nearest.to_bits()), "{}", text);
+            }
+        }
+    }
+
     #[test]
     fn the_order_of_a_map_means_nothing(value in any_json(), seed in any::<u64>()) {
         // `preserve_order` would keep the order of insertion; text in another order stands for it.

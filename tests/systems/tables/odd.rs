@@ -1,6 +1,6 @@
 //! Items no database takes, answers that lead astray, servers that send callers elsewhere.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::desk::{CASES, Desk, THINGS};
 use super::kit::{Database, Ran, Stage, json_reply};
@@ -12,9 +12,6 @@ on_both!(
     an_index_entry_that_is_too_long_fails_alone,
     what_json_can_write_and_nothing_can_hold_fails_alone,
     a_link_that_cannot_be_read_proves_nothing,
-    an_api_that_overlooks_the_page_is_noticed,
-    a_page_that_is_shorter_than_asked_for_is_not_the_end,
-    the_same_short_page_again_is_all_there_is,
     what_is_no_whole_answer_proves_nothing,
     a_path_is_joined_to_its_base_by_a_slash,
     a_key_of_dots_is_no_way_up,
@@ -99,58 +96,6 @@ async fn a_link_that_cannot_be_read_proves_nothing(stage: Stage) {
     }
 }
 
-async fn an_api_that_overlooks_the_page_is_noticed(stage: Stage) {
-    let desk = Desk::new(
-        stage,
-        &THINGS.replace("key ", "pagination = { page = \"p\", size = \"n\", per = 2 }\nkey "),
-    );
-    for page in 1..9 {
-        desk.says(&format!("/things?n=2&p={page}"), &json!([{"id": "1"}, {"id": "2"}]));
-    }
-    let run = desk.sync();
-    assert_eq!((run.code, run.count("unproven")), (3, 1), "{:#}", run.json);
-    assert_eq!(desk.server.requests().len(), 2, "one repetition is enough");
-}
-
-/// Five rows on request, and never more than two on a page, whatever is asked for.
-async fn a_page_that_is_shorter_than_asked_for_is_not_the_end(stage: Stage) {
-    let rows = |ids: &[&str]| ids.iter().map(|id| json!({"id": id})).collect::<Value>();
-    let recipe = |style: &str| {
-        THINGS.replace("key ", &format!("pagination = {{ {style}, size = \"n\", per = 5 }}\nkey "))
-    };
-    let desk = Desk::new(stage, &recipe("page = \"p\""));
-    for (page, ids) in [["1", "2"].as_slice(), &["3", "4"], &["5"]].into_iter().enumerate() {
-        desk.says(&format!("/things?n=5&p={}", page + 1), &rows(ids));
-        desk.says(&format!("/things?n=5&from={}", page * 2), &rows(ids));
-    }
-    desk.sync().is(0, &[("added", 5), ("requests", 3)]);
-    desk.recipe(&recipe("offset = \"from\""));
-    desk.sync().is(0, &[("unchanged", 5), ("missing", 0), ("requests", 3)]);
-    // What is behind a page that was the longest so far is an empty page …
-    desk.says("/things?n=5&from=4", &rows(&["5", "6"]));
-    desk.says("/things?n=5&from=6", &rows(&[]));
-    desk.sync().is(0, &[("added", 1), ("unchanged", 5), ("requests", 4)]);
-    // … or none; but what fails proves nothing.
-    for (status, code, missing) in [(500, 3, 0), (403, 3, 0), (404, 0, 4), (422, 0, 4)] {
-        desk.replies("/things?n=5&from=2", Reply::status(status));
-        let run = desk.sync();
-        assert_eq!((run.code, run.count("missing")), (code, missing), "{status}: {:#}", run.json);
-    }
-}
-
-/// A list that is not on pages, though the recipe says so.
-async fn the_same_short_page_again_is_all_there_is(stage: Stage) {
-    let recipe = THINGS.replace("key ", "pagination = { page = \"p\", size = \"n\", per = 5 }\nkey ");
-    let desk = Desk::new(stage, &recipe);
-    for page in 1..4 {
-        desk.says(&format!("/things?n=5&p={page}"), &json!([{"id": "1"}, {"id": "2"}]));
-    }
-    let run = desk.sync();
-    run.is(0, &[("added", 2), ("requests", 2)]);
-    assert!(run.run()["warnings"].to_string().contains("whichever page"), "{:#}", run.json);
-    desk.sync().is(0, &[("unchanged", 2)]);
-}
-
 /// Part of a list, or the promise of one.
 async fn what_is_no_whole_answer_proves_nothing(stage: Stage) {
     let desk = Desk::new(stage, THINGS);
@@ -162,6 +107,9 @@ async fn what_is_no_whole_answer_proves_nothing(stage: Stage) {
         desk.replies("/things", part);
         desk.sync().is(5, &[("unproven", 1), ("missing", 0)]);
     }
+    let problem = Reply::ok("[]").header("Content-Type", "application/problem+json");
+    desk.replies("/things", problem);
+    desk.sync().is(5, &[("unproven", 1), ("missing", 0)]);
     assert_eq!(desk.query("select count(*) from things where missing_since is null"), "2");
 }
 
