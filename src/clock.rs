@@ -163,6 +163,12 @@ fn days(year: i64, month: i64, day: i64) -> i64 {
     365 * year + year / 4 - year / 100 + year / 400 + (153 * since_march + 2) / 5 + day - 719_469
 }
 
+/// An instant further ahead than anybody would have put it was told by a clock that was ahead. To wait for it would be to do
+/// nothing, for years perhaps, and to say nothing of it.
+pub fn is_absurd(at: Timestamp, now: Timestamp, furthest: Duration) -> bool {
+    now.checked_add(furthest).is_ok_and(|furthest| at > furthest)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

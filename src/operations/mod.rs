@@ -216,13 +216,23 @@ fn groups(header: &Header, items: Vec<HeldItem>) -> Vec<Group> {
 pub async fn approve(config: &Config, memory: &Memory, plan: &str, ask: Ask) -> Result<Report> {
     let (header, line) = held_line(config, memory, plan).await?;
     match &header.undo {
-        Some(run) => line.undo(run, &ask, true).await,
+        Some(run) => line.undo(run, &ask, Some(&header)).await.map_err(|error| match error.kind() {
+            Kind::NotFound => error.remedy_is(format!(
+                "What it would put back is no longer kept; `trueup reject {}` drops it.",
+                header.plan
+            )),
+            _ => error,
+        }),
         None => line.approve(&header, ask).await,
     }
 }
 
-/// Drop what is held under a plan.
+/// Drop what is held under a plan. Nobody need be there to do it.
 pub async fn reject(config: &Config, memory: &Memory, plan: &str, ask: &Ask) -> Result<Report> {
+    let header = memory.state.find_held(plan).await?;
+    if !config.pipelines.contains_key(&header.pipeline) {
+        return hold::let_go(memory, &header, ask.trigger).await;
+    }
     let (header, line) = held_line(config, memory, plan).await?;
     line.reject(&header, ask).await
 }
@@ -236,7 +246,7 @@ async fn held_line(config: &Config, memory: &Memory, plan: &str) -> Result<(Head
 
 /// The reverse of a run, itself a run.
 pub async fn undo(config: &Config, memory: &Memory, run: &str, ask: &Ask) -> Result<Report> {
-    undone_line(config, memory, run, Access::Write).await?.undo(run, ask, false).await
+    undone_line(config, memory, run, Access::Write).await?.undo(run, ask, None).await
 }
 
 /// What undoing a run would do.

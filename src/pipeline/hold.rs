@@ -1,11 +1,12 @@
 //! What a person decides about held changes: approve them, or reject them until the source changes.
 
+use super::open::Memory;
 use super::plan::Step;
-use super::{Ask, Pipeline, finish};
+use super::{Ask, Pipeline, finish, start};
 use crate::error::{Error, Kind, Result};
 use crate::state::held::{Decision, Header, HeldItem, Verdict};
 use crate::state::journal::Change;
-use crate::state::{Report, item, keys};
+use crate::state::{Report, State, item, keys};
 
 impl Pipeline {
     /// Apply what is held under this plan. The source is read in full again, so absence is proven anew; what has
@@ -58,10 +59,18 @@ impl Pipeline {
 
 /// The pipeline a held plan belongs to must still be in the config.
 pub fn no_such_pipeline(header: &Header) -> Error {
-    Error::new(
-        Kind::Config,
-        format!("the plan {} belongs to {}, which is not in the config", header.plan, header.pipeline),
-    )
+    let Header { plan, pipeline, .. } = header;
+    Error::new(Kind::Config, format!("the plan {plan} belongs to {pipeline}, which is not in the config"))
+        .remedy_is(format!("Put the pipeline back, or drop the plan: `trueup reject {plan}`."))
+}
+
+/// Drop what is held of a pipeline that is no longer in the config.
+pub async fn let_go(memory: &Memory, header: &Header, trigger: &str) -> Result<Report> {
+    let dropped = async |state: &State, report: &mut Report| {
+        report.plan = Some(header.plan.clone());
+        state.nothing_held(&header.pipeline, header.slot()).await
+    };
+    start::noted(memory, &header.pipeline, trigger, dropped).await
 }
 
 /// A held step as state keeps it.

@@ -17,6 +17,7 @@ use crate::state::lock::{Lock, Locks};
 use crate::state::{Report, State, item, keys};
 use crate::store::{SharedStore, Sum};
 
+mod adopt;
 mod again;
 mod ahead;
 mod apply;
@@ -57,6 +58,7 @@ mod reading;
 pub mod records;
 mod recover;
 mod render;
+mod reverse;
 mod scopes;
 pub mod seal;
 mod settle;

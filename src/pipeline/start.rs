@@ -25,22 +25,39 @@ impl Pipeline {
 /// Write down that a run failed before it could begin. One that was cut off is left for the next start to find, and one
 /// that goes on elsewhere is none of our business.
 pub async fn failed(memory: &Memory, pipeline: &str, trigger: &str, error: &Error) -> Result<()> {
+    let last: Option<String> = memory.state.read(&keys::last(pipeline)).await?;
+    if let Some(last) = last
+        && let Some(last) = memory.state.read::<Report>(&keys::run(&last)).await?
+        && last.status == Status::Running
+    {
+        return Ok(());
+    }
+    let fail = async |_: &State, report: &mut Report| {
+        report.fail(error);
+        Ok(())
+    };
+    noted(memory, pipeline, trigger, fail).await.map(drop)
+}
+
+/// A run of which nothing is needed but the state.
+pub(super) async fn noted(
+    memory: &Memory,
+    pipeline: &str,
+    trigger: &str,
+    work: impl AsyncFnOnce(&State, &mut Report) -> Result<()>,
+) -> Result<Report> {
     let lock = memory.locks.acquire(pipeline).await?;
     let state = memory.state.fenced(lock.fence());
     let note = Box::pin(async {
-        let last: Option<String> = state.read(&keys::last(pipeline)).await?;
-        if let Some(last) = last
-            && let Some(last) = state.read::<Report>(&keys::run(&last)).await?
-            && last.status == Status::Running
-        {
-            return Ok(());
-        }
         let start = |id, now| Report::start(id, pipeline, trigger, now);
         let mut report = begin((&state, &memory.clock), start, None).await?;
-        report.fail(error);
+        if let Err(error) = work(&state, &mut report).await {
+            report.fail(&error);
+        }
         report.conclude();
         report.finished = Some(rfc3339_ms(memory.clock.now()));
-        state.put(&keys::run(&report.id), &report).await
+        state.put(&keys::run(&report.id), &report).await?;
+        Ok(report)
     });
     let noted = lock.guard(note).await;
     lock.release().await;

@@ -1,7 +1,8 @@
-//! Undo: the reverse of a run, itself a run. Values come from the journal; a key that somebody changed since is held,
-//! not overwritten; what was undone stays pinned, so that the next tick does not redo what a person undid.
+//! Undo: the reverse of a run, itself a run. Values come from the journal; a key that was changed since is held, not
+//! overwritten, until a person has seen and approved that. What was undone stays pinned, so that the next tick does not redo
+//! what a person undid.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
 
@@ -9,35 +10,34 @@ use super::apply::{Applied, Applier};
 use super::guard::{self, Holds, Population, Waitings};
 use super::hold::count_held;
 use super::plan::PlanId;
-use super::prepare::{Prepare, Ready, conditional, number};
 use super::preview::{Held, Keyed, Preview, Update};
+use super::reverse::Reverser;
 use super::steps::Steps;
 use super::{Ask, Pipeline, place, priors, recover};
 use crate::clock::rfc3339_ms;
 use crate::error::{Error, Kind, Result};
-use crate::portion::{Lately, Portion};
 use crate::record::Fingerprint;
-use crate::state::held::{Decision, Header, HeldItem, Verdict};
-use crate::state::journal::{Change, Exact, Exceptions, Intent, PriorBase, PriorValue};
-use crate::state::{Base, Pointer, Report, Tombstone, item, keys};
-use crate::store::{Op, Query, StoreExt, Stored};
+use crate::state::held::{Header, HeldItem};
+use crate::state::journal::{Change, Exceptions, Intent, PriorBase, PriorValue};
+use crate::state::{Base, Pointer, Report, Tombstone, keys};
+use crate::store::{Query, Stored};
 
 /// One change to be reversed: its place in the journal, and what reversing it means.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Reverse {
-    batch: u32,
-    index: u32,
-    identity: String,
-    key: String,
-    change: Change,
-    scope: String,
+pub(super) struct Reverse {
+    pub batch: u32,
+    pub index: u32,
+    pub identity: String,
+    pub key: String,
+    pub change: Change,
+    pub scope: String,
     /// The scope it was in before, where the baseline knew it.
     before: Option<String>,
-    stamp: Option<Fingerprint>,
+    pub stamp: Option<Fingerprint>,
 }
 
 impl Reverse {
-    fn held(&self, rule: &str, foreign: bool) -> HeldItem {
+    pub fn held(&self, rule: &str, foreign: bool) -> HeldItem {
         HeldItem {
             identity: self.identity.clone(),
             key: self.key.clone(),
@@ -51,18 +51,21 @@ impl Reverse {
 }
 
 /// What has become of a change since it was made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Standing {
     /// The store holds what the run wrote.
     AsLeft,
     /// Somebody else brought the earlier value back; state does not know yet.
     PutBack,
     /// It was undone before.
     Undone,
+    /// The store holds what a later run made of it.
+    Overtaken(String),
+    /// Somebody else was there.
     Changed,
 }
 
-const CHANGED: &str = "changed since by somebody else";
+pub(super) const CHANGED: &str = "changed since by somebody else";
 
 fn forgotten(run: &str) -> Error {
     Error::new(Kind::NotFound, format!("what run {run} changed is no longer kept"))
@@ -78,8 +81,8 @@ struct Plan {
 }
 
 impl Pipeline {
-    /// Reverse a run. `approved` = a person has seen what the guard would hold.
-    pub async fn undo(&self, run: &str, ask: &Ask, approved: bool) -> Result<Report> {
+    /// Reverse a run; of one that is held, what a person has seen and approved.
+    pub async fn undo(&self, run: &str, ask: &Ask, approved: Option<&Header>) -> Result<Report> {
         let lock = self.locks.acquire(&self.name).await?;
         let line = self.under(&lock);
         let work = Box::pin(async {
@@ -103,7 +106,7 @@ impl Pipeline {
     /// What undoing a run would do. Writes nothing.
     pub async fn preview_undo(&self, run: &str) -> Result<Preview> {
         let done = self.undoable(run).await?;
-        let plan = self.plan_undo(&done, false).await?;
+        let plan = self.plan_undo(&done, None).await?;
         let mut preview =
             Preview { id: plan_id(self, run, &plan), pipeline: self.name.clone(), ..Preview::default() };
         for (change, key) in plan.reverses {
@@ -133,16 +136,25 @@ impl Pipeline {
         Ok(report)
     }
 
-    async fn reverse(&self, done: &Report, ask: &Ask, approved: bool, report: &mut Report) -> Result<()> {
+    async fn reverse(
+        &self,
+        done: &Report,
+        ask: &Ask,
+        approved: Option<&Header>,
+        report: &mut Report,
+    ) -> Result<()> {
         let run = &done.id;
-        let mut plan = self.plan_undo(done, approved).await?;
+        let seen = match approved {
+            Some(header) => Some(self.state.held_items(header).await?),
+            None => None,
+        };
+        let mut plan = self.plan_undo(done, seen.as_deref()).await?;
         for held in &plan.held {
             count_held(report, held, true);
         }
         ask.progress.step(&self.name, "undoing", Some(plan.steps.len()));
         super::cursors::forget(self, &plan.scopes).await?;
-        let preparer =
-            Reverser { line: self, run, undo_run: report.id.clone(), values_weigh: Lately::default() };
+        let preparer = Reverser::of(self, run, &report.id, approved.is_some());
         let mut applier = Applier::new(self, ask, &preparer, report);
         let outcome = applier.all(&mut plan.steps).await;
         let applied = applier.applied;
@@ -181,9 +193,12 @@ impl Pipeline {
     }
 
     /// Read the run's journal backwards into steps, and let the guard judge the whole. What was undone before, by a
-    /// pass that was cut off or by what of it the guard let through, is done with.
-    async fn plan_undo(&self, done: &Report, approved: bool) -> Result<Plan> {
+    /// pass that was cut off or by what of it the guard let through, is done with. Of what was `approved` nothing is held, and
+    /// nothing else is touched.
+    async fn plan_undo(&self, done: &Report, approved: Option<&[HeldItem]>) -> Result<Plan> {
         let run = &done.id;
+        let seen: Option<HashSet<(&str, &str)>> =
+            approved.map(|held| held.iter().map(|one| (one.identity.as_str(), one.key.as_str())).collect());
         let mut batches = self.state.keys(&keys::journal_of(&self.name, run)).await?;
         batches.reverse();
         let (mut reverses, mut changed, mut kept) = (Vec::new(), Vec::new(), 0);
@@ -199,24 +214,29 @@ impl Pipeline {
             let stored = priors::stored(&*self.store, &names).await?;
             for ((index, intent), stored) in applied.into_iter().zip(stored).rev() {
                 let reverse = self.reverse_of(number, index, intent);
+                let is_meant = seen.as_ref().map(|seen| seen.contains(&(&*reverse.identity, &*reverse.key)));
                 match self.standing(run, &reverse, intent, stored.as_ref()).await? {
-                    Standing::AsLeft | Standing::PutBack => reverses.push(reverse),
+                    _ if is_meant == Some(false) => {}
                     Standing::Undone => {}
                     Standing::Changed => changed.push(reverse.held(CHANGED, true)),
+                    Standing::Overtaken(by) if is_meant.is_none() => {
+                        changed.push(reverse.held(&format!("changed since by run {by}"), false));
+                    }
+                    Standing::AsLeft | Standing::PutBack | Standing::Overtaken(_) => reverses.push(reverse),
                 }
             }
         }
         if kept < done.writes {
             return Err(forgotten(run));
         }
-        let holds = if approved { Holds::default() } else { self.judge_undo(&reverses).await? };
+        let holds = if seen.is_some() { Holds::default() } else { self.judge_undo(&reverses).await? };
         let mut plan = divide(reverses, &holds)?;
         plan.held.extend(changed);
         Ok(plan)
     }
 
     /// What has become of a change since the run made it.
-    async fn standing(
+    pub(super) async fn standing(
         &self,
         run: &str,
         step: &Reverse,
@@ -228,17 +248,20 @@ impl Pipeline {
             return Ok(Standing::AsLeft);
         }
         let before = intent.prior.as_ref().map(PriorValue::sha256).transpose()?;
-        if now != before {
-            return Ok(Standing::Changed);
-        }
-        if intent.retire {
+        if now == before && intent.retire {
             return Ok(Standing::Undone);
         }
         let base: Option<Base> = self.state.read(&keys::base(&self.name, &step.identity)).await?;
         let gone: Option<Tombstone> = self.state.read(&keys::tombstone(&self.name, &step.identity)).await?;
+        let left = base.as_ref().map(Base::bytes_hash);
         let latest = base.map(|base| base.written).or(gone.map(|gone| gone.written));
         let here = Pointer { run: run.into(), batch: step.batch, index: step.index };
-        Ok(if latest == Some(here) { Standing::PutBack } else { Standing::Undone })
+        Ok(match latest {
+            latest if now == before && latest == Some(here) => Standing::PutBack,
+            _ if now == before => Standing::Undone,
+            Some(later) if now == left && !intent.retire => Standing::Overtaken(later.run.to_string()),
+            _ => Standing::Changed,
+        })
     }
 
     fn reverse_of(&self, batch: u32, index: u32, intent: &Intent) -> Reverse {
@@ -256,14 +279,17 @@ impl Pipeline {
             change,
             scope: base.map(|base| base.scope.to_string()).unwrap_or_default(),
             before: intent.prior_base.as_ref().map(|known| known.base.scope.to_string()),
-            // What the source still says: its content where that is compared, else its stamp; nothing where it was marked
-            // because the source had it no more.
-            stamp: intent
-                .next
-                .as_ref()
-                .filter(|next| !self.shape.is_missing(&next.base.prior(&intent.identity)))
-                .map(|next| if self.compares_content() { next.base.fingerprint } else { next.stamp }),
+            // What the source still says.
+            stamp: intent.next.as_ref().and_then(|next| self.mark_of(&intent.identity, next)),
         }
+    }
+
+    /// What the source says of a record by its baseline: its content where that is compared, else its stamp; nothing where it
+    /// was marked because the source had it no more.
+    pub(super) fn mark_of(&self, identity: &str, known: &PriorBase) -> Option<Fingerprint> {
+        let is_missing = self.shape.is_missing(&known.base.prior(identity));
+        let mark = if self.compares_content() { known.base.fingerprint } else { known.stamp };
+        (!is_missing).then_some(mark)
     }
 
     async fn judge_undo(&self, reverses: &[Reverse]) -> Result<Holds> {
@@ -335,164 +361,4 @@ fn fill_scanned(report: &mut Report) {
     };
     fill(&mut report.counts);
     report.groups.values_mut().for_each(fill);
-}
-
-/// Turns journal places into the writes that reverse them.
-struct Reverser<'a> {
-    line: &'a Pipeline,
-    run: &'a str,
-    undo_run: String,
-    values_weigh: Lately,
-}
-
-impl Prepare for Reverser<'_> {
-    type Step = Reverse;
-
-    fn is_delete(step: &Reverse) -> bool {
-        step.change == Change::Delete
-    }
-
-    type Draft = Reverse;
-
-    /// All it needs is in the journal.
-    async fn fetch(&self, steps: Vec<Reverse>) -> (VecDeque<Reverse>, Vec<Reverse>) {
-        (steps.into(), Vec::new())
-    }
-
-    async fn batch(&self, batch: u32, steps: &mut VecDeque<Reverse>) -> Result<Vec<Ready>> {
-        let mut portion = Portion::expecting(VALUES_BYTES_MAX, self.values_weigh.each());
-        let mut journal = Journal::default();
-        let mut ready = Vec::with_capacity(steps.len());
-        while !steps.is_empty() && portion.room() > 0 {
-            let some: Vec<Reverse> = steps.drain(..steps.len().min(portion.room())).collect();
-            let keys: Vec<&str> = some.iter().map(|step| step.key.as_str()).collect();
-            let stored = priors::stored(&*self.line.store, &keys).await?;
-            for (step, stored) in some.iter().zip(stored) {
-                let intent = journal.intent(self, step).await?;
-                let there = stored.as_ref().map_or(0, |stored| stored.value.len());
-                let one = self.one(step, intent, stored).await?;
-                portion.add(there + value_bytes(&one));
-                ready.push(one);
-            }
-        }
-        self.values_weigh.learn(&portion);
-        number(self.line, &self.undo_run, batch, &mut ready).await?;
-        Ok(ready)
-    }
-}
-
-/// Values in memory at a time: what is there, and what comes back.
-const VALUES_BYTES_MAX: usize = 32 << 20;
-
-fn value_bytes(ready: &Ready) -> usize {
-    match ready {
-        Ready::Write(write) => super::prepare::value_of(&write.op).map_or(0, bytes::Bytes::len),
-        _ => 0,
-    }
-}
-
-/// The batch of the journal that was read last.
-#[derive(Default)]
-struct Journal(Option<(u32, Vec<Intent>)>);
-
-impl Journal {
-    async fn intent(&mut self, of: &Reverser<'_>, step: &Reverse) -> Result<&Intent> {
-        if self.0.as_ref().is_none_or(|(number, _)| *number != step.batch) {
-            let intents = of.line.state.intents(&of.line.name, of.run, step.batch).await?;
-            self.0 = Some((step.batch, intents.unwrap_or_default()));
-        }
-        let intent = self.0.as_ref().and_then(|(_, intents)| intents.get(step.index as usize));
-        intent.ok_or_else(|| Error::new(Kind::Corrupt, "the journal changed while it was read"))
-    }
-}
-
-impl Reverser<'_> {
-    async fn one(&self, step: &Reverse, intent: &Intent, stored: Option<Stored>) -> Result<Ready> {
-        let standing = self.line.standing(self.run, step, intent, stored.as_ref()).await?;
-        if matches!(standing, Standing::Changed | Standing::Undone) {
-            return Ok(Ready::Held(Box::new(step.held(CHANGED, true))));
-        }
-        let (op, bytes) = match &intent.prior {
-            None => (Op::Delete, None),
-            Some(prior) => {
-                let value = prior.load(&self.line.state, &self.line.name, self.run).await?;
-                let bytes = Fingerprint::of(&value);
-                (Op::Put { value, fingerprint: intent.prior_fingerprint }, Some(Exact::Are(bytes)))
-            }
-        };
-        // Reversing an undo lifts its pin; reversing anything else pins what the source still says.
-        let redo = intent.decision.is_some();
-        let decision = Decision { verdict: Verdict::Undone, stamp: step.stamp, run: self.run.to_owned() };
-        let reversed = Intent {
-            identity: intent.identity.clone(),
-            change: step.change,
-            key: intent.key.clone(),
-            bytes,
-            // The baseline goes back to what it was before the run.
-            next: self.known_before(intent).await?.map(Box::new),
-            prior: None,
-            prior_fingerprint: None,
-            prior_version: None,
-            prior_base: known_now(intent, stored.as_ref()).map(Box::new),
-            retire: intent.retire,
-            then: self.line.follow_ups(),
-            decision: (!redo).then(|| Box::new(decision)),
-            lift: redo,
-            still_new: false,
-            earlier: None,
-        };
-        let mut write = conditional(&self.line.name, &self.undo_run, reversed, op, stored);
-        write.scope = step.scope.as_str().into();
-        write.stamp = step.stamp;
-        Ok(Ready::Write(write))
-    }
-
-    /// What the baseline said before the run, as far as it is true of what is put back.
-    async fn known_before(&self, intent: &Intent) -> Result<Option<PriorBase>> {
-        let Some(mut known) = intent.prior_base.as_deref().cloned() else { return Ok(None) };
-        let key = known.base.key(&intent.identity).to_owned();
-        if key != intent.key() && !intent.retire {
-            // A record that moved is back at its old key by now, in a new version.
-            let stored = self.line.store.get_one(&key).await?;
-            known.base.version = stored.map_or(known.base.version, |stored| stored.version);
-            return Ok(Some(known));
-        }
-        // The run healed what somebody else had done, and that is back now: the source knows nothing of it.
-        let Some(prior) = &intent.prior else { return Ok(None) };
-        let restored = prior.sha256()?;
-        if restored != known.base.bytes_hash() {
-            known.stamp = Fingerprint([0; 32]);
-            known.base = Base { fingerprint: restored, bytes: None, ..known.base };
-        }
-        Ok(Some(known))
-    }
-}
-
-/// What the baseline says now: what the run left there.
-fn known_now(intent: &Intent, stored: Option<&Stored>) -> Option<PriorBase> {
-    let mut known = intent.next.as_deref().cloned()?;
-    if let Some(stored) = stored {
-        known.base.version = stored.version.clone();
-    }
-    Some(known)
-}
-
-/// Take over foreign keys: the next pass may overwrite them.
-impl Pipeline {
-    pub async fn adopt(&self, keys_wanted: &[String]) -> Result<Vec<String>> {
-        let Some(header) = self.state.held_header(&self.name, crate::state::held::SYNC).await? else {
-            return Ok(Vec::new());
-        };
-        let held = self.state.held_items(&header).await?;
-        let foreign = held.iter().filter(|held| held.foreign && keys_wanted.contains(&held.key));
-        let mut adopted = Vec::new();
-        let mut items = Vec::new();
-        for held in foreign {
-            let decision = Decision { verdict: Verdict::Adopted, stamp: held.stamp, run: header.run.clone() };
-            items.push(item(keys::decision(&self.name, &held.identity), &decision)?);
-            adopted.push(held.key.clone());
-        }
-        self.state.commit_in_parts(items).await?;
-        Ok(adopted)
-    }
 }

@@ -8,10 +8,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::clock::rfc3339_ms;
+use crate::clock::{is_absurd, rfc3339_ms};
 use crate::config::{Command, StoreSpec, Then, Webhook};
 use crate::error::{Fault, Result};
 use crate::record::Fingerprint;
+use crate::retry::Patience;
 use crate::state::journal::{Change, Intent};
 use crate::state::{Pointer, State, decode_line, item, keys};
 use crate::store::{Item, Query};
@@ -179,7 +180,8 @@ impl Task {
     /// Its back-off is over.
     pub fn is_due(&self, now: Timestamp) -> bool {
         let not_before = self.not_before.as_ref().and_then(|at| at.parse::<Timestamp>().ok());
-        not_before.is_none_or(|at| at <= now)
+        let longest = Duration::from_millis(2 * Patience::FOLLOW_UP.wait_ms_max);
+        not_before.is_none_or(|at| at <= now || is_absurd(at, now, longest))
     }
 }
 

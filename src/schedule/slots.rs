@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::Rhythm;
-use crate::clock::{SharedClock, rfc3339_ms};
+use crate::clock::{SharedClock, is_absurd, rfc3339_ms};
 use crate::error::{Error, Kind, Result};
 use crate::state::lock::Locks;
 use crate::state::{Report, State, Status, decode, decode_line, item, keys};
@@ -20,6 +20,9 @@ pub const TRIGGER: &str = "schedule";
 pub const BEAT: Duration = Duration::from_secs(2);
 /// … and is thought dead after so long without a word: three beats, in case one is slow.
 pub const STALE: Duration = Duration::from_secs(6);
+
+/// Clocks of machines that share a state differ by less.
+const CLOCKS_DIFFER: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Memo {
@@ -74,7 +77,7 @@ impl Slots {
             let line = stored.remove(&key);
             let memo: Option<Memo> = line.as_ref().map(decode_line).transpose()?;
             if let Some(memo) = memo.filter(|memo| memo.rhythm == rhythm.name()) {
-                since.push(memo.slot);
+                since.push(if self.is_absurd(memo.slot) { now } else { memo.slot });
                 continue;
             }
             let expect = line.map_or(Expect::Absent, |line| Expect::Exactly(line.version));
@@ -105,7 +108,8 @@ impl Slots {
     /// Try to get a slot. `None` = it is, or was, somebody else's.
     pub async fn claim(&self, pipeline: &str, rhythm: &Rhythm, slot: Timestamp) -> Result<Option<Claim>> {
         let (memo, expect) = self.read(pipeline).await?;
-        if memo.is_some_and(|memo| memo.rhythm == rhythm.name() && memo.slot >= slot) {
+        let is_over = |memo: &Memo| memo.slot >= slot && !self.is_absurd(memo.slot);
+        if memo.is_some_and(|memo| memo.rhythm == rhythm.name() && is_over(&memo)) {
             return Ok(None);
         }
         let memo = self.memo(rhythm, slot);
@@ -131,7 +135,8 @@ impl Slots {
             return Ok(None);
         };
         let claimed: Timestamp = memo.at.parse().unwrap_or(Timestamp::UNIX_EPOCH);
-        let fresh = claimed.checked_add(STALE).is_ok_and(|until| until > self.clock.now());
+        let fresh = claimed.checked_add(STALE).is_ok_and(|until| until > self.clock.now())
+            && !self.is_absurd(claimed);
         if fresh || locks.free(&[pipeline]).await? != [true] {
             return Ok(None);
         }
@@ -189,6 +194,10 @@ impl Slots {
             return Ok(false);
         }
         self.write(&claim.pipeline, memo, expect).await
+    }
+
+    fn is_absurd(&self, at: Timestamp) -> bool {
+        is_absurd(at, self.clock.now(), CLOCKS_DIFFER)
     }
 
     fn memo(&self, rhythm: &Rhythm, slot: Timestamp) -> Memo {

@@ -188,7 +188,7 @@ impl World {
             match &wish {
                 Wish::Approve(header) => line.approve(header, Ask::plain("approve")).await,
                 Wish::Sync => line.run(&Ask::plain("test")).await,
-                Wish::Undo(run) => line.undo(run, &Ask::plain("undo"), false).await,
+                Wish::Undo(run) => line.undo(run, &Ask::plain("undo"), None).await,
             }
         };
         let ended: Ended = tokio::select! {

@@ -61,7 +61,7 @@ async fn a_run_is_undone_in_its_own_store_or_not_at_all() {
     rig.ran(0, 1, 0, 0).await;
 
     let ask = Ask::plain("undo");
-    let refused = rig.line().await.undo(&first.id, &ask, true).await.unwrap_err();
+    let refused = rig.line().await.undo(&first.id, &ask, None).await.unwrap_err();
     assert_eq!(refused.kind(), Kind::Config);
     assert!(refused.to_string().contains("wrote to one, and `into` leads to two"), "{refused}");
     assert_eq!(rig.line().await.preview_undo(&first.id).await.unwrap_err().kind(), Kind::Config);
@@ -69,6 +69,6 @@ async fn a_run_is_undone_in_its_own_store_or_not_at_all() {
 
     rig.target = one;
     assert_eq!(rig.value("a").await.as_deref(), Some("1"));
-    rig.line().await.undo(&first.id, &ask, true).await.unwrap();
+    rig.line().await.undo(&first.id, &ask, None).await.unwrap();
     assert_eq!(rig.value("a").await, None);
 }

@@ -179,7 +179,7 @@ async fn batches_that_wait_go_together_where_nobody_says_how_large_they_are() {
     assert_eq!((sizes[0], sizes[1], sizes.iter().sum::<usize>()), (1_000, 4_000, 20_000), "{sizes:?}");
     rig.at_rest().await;
     rig.ran(0, 0, 0, 20_000).await;
-    let undone = rig.line().await.undo(&report.id, &Ask::plain("undo"), false).await.unwrap();
+    let undone = rig.line().await.undo(&report.id, &Ask::plain("undo"), None).await.unwrap();
     assert_eq!(undone.counts.deleted, 20_000);
 }
 
@@ -195,7 +195,7 @@ async fn what_is_new_is_written_while_the_source_is_still_read() {
     *source.halfway.lock().unwrap() = Halfway::GoOn;
     rig.ran(0, 0, 0, 60).await;
     // The journal has it like any other run.
-    let undone = rig.line().await.undo(&report.id, &Ask::plain("undo"), false).await.unwrap();
+    let undone = rig.line().await.undo(&report.id, &Ask::plain("undo"), None).await.unwrap();
     assert_eq!(undone.counts.deleted, 60);
 }
 
@@ -283,7 +283,7 @@ async fn anything_to_weigh_it_against_is_reason_to_read_all_of_it_first() {
 
     let (undone, _) = rig(20, Halfway::GoOn, memory());
     let run = undone.run().await;
-    undone.line().await.undo(&run.id, &plain(), false).await.unwrap();
+    undone.line().await.undo(&run.id, &plain(), None).await.unwrap();
     assert!(is_read_first(&undone, plain()).await, "somebody decided about it");
     assert!(undone.target.list_all("", What::Keys).await.unwrap().is_empty());
 

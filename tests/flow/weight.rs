@@ -196,7 +196,7 @@ async fn values_that_are_replaced_deleted_and_brought_back_are_looked_at_a_few_a
     rig.take_away(&names.iter().map(String::as_str).collect::<Vec<_>>()).await;
     let deleted = rig.ran(0, 0, 100, 0).await;
     light("deletes");
-    let undone = rig.line().await.undo(&deleted.id, &Ask::plain("undo"), true).await.unwrap();
+    let undone = rig.line().await.undo(&deleted.id, &Ask::plain("undo"), None).await.unwrap();
     light("undo");
     assert_eq!(undone.counts.added, 100, "{undone:#?}");
     assert_eq!(rig.target.get_one("k42").await.unwrap().unwrap().value, vec![b'b'; MIB]);

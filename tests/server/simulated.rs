@@ -106,6 +106,7 @@ async fn a_slot_left_unfinished_is_taken_up_once_and_only_after_a_while() {
     let (name, rhythm) = day.rhythms.iter().next().unwrap();
     let locks = trueup::state::lock::Locks::in_process();
     let slot = rhythm.next(day.clock.now()).unwrap();
+    day.clock.advance(slot.duration_since(day.clock.now()).unsigned_abs());
     let claim = day.slots.claim(name, rhythm, slot).await.unwrap().unwrap();
     assert!(day.slots.reclaim(name, rhythm, &locks).await.unwrap().is_none(), "its runner may be alive");
     day.clock.advance(Duration::from_secs(7));

@@ -55,6 +55,16 @@ async fn a_slot_missed_while_nobody_was_there_is_run_once_at_the_start() {
     assert_eq!(runs(&serving).await.len(), 1, "the slot was run before");
 }
 
+/// Its slot was years ahead, and until then there was none.
+#[tokio::test]
+async fn a_clock_that_was_ahead_once_does_not_stop_the_schedule() {
+    let home = notes("when = \"* * * * * *\"");
+    drop(Serving::with(&home, &["--now", "2031-01-01T00:00:00Z"], &[]).await);
+    let serving = Serving::of(&home).await;
+    let ran = support::eventually(async || !runs(&serving).await.is_empty()).await;
+    assert!(ran, "{}", serving.said());
+}
+
 #[tokio::test]
 async fn without_catch_up_a_missed_slot_is_gone() {
     let home = notes("when = \"0 16 * * *\"\ncatch_up = false");

@@ -23,7 +23,7 @@ async fn a_whole_story(server: Server) {
     assert_eq!(did(&approved)[2], 3);
     rig.in_step().await;
 
-    let undone = rig.line().await.undo(&held.id, &Ask::plain("undo"), false).await.unwrap();
+    let undone = rig.line().await.undo(&held.id, &Ask::plain("undo"), None).await.unwrap();
     assert_eq!(undone.counts.updated, 5, "{undone:#?}");
     assert_eq!(rig.value("k00").await.as_deref(), Some("one"));
     rig.at_rest().await;
@@ -72,7 +72,7 @@ async fn large_values(server: Server) {
     }
     let report = rig.ran(0, 21, 0, 0).await;
     rig.in_step().await;
-    let undone = rig.line().await.undo(&report.id, &Ask::plain("undo"), true).await.unwrap();
+    let undone = rig.line().await.undo(&report.id, &Ask::plain("undo"), None).await.unwrap();
     assert_eq!(undone.counts.updated, 21, "{undone:#?}");
     assert_eq!(rig.value("huge").await, Some(huge));
     assert_eq!(rig.value("l07").await.as_ref(), Some(&large[7].1));

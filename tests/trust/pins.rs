@@ -77,7 +77,7 @@ async fn a_redo_that_was_cut_off_before_it_was_settled_leaves_no_pin() {
     for call in 3..=12 {
         memory.at_verb(Verb::Write, call, Mishap::Reject);
     }
-    drop(line.undo(&undo_run, &Ask::plain("undo"), false).await);
+    drop(line.undo(&undo_run, &Ask::plain("undo"), None).await);
     let decided = rig.state().await.keys(&keys::decisions(LINE)).await.unwrap();
     assert!(!decided.is_empty(), "not everything was settled");
     let report = undo(&rig, &undo_run).await;
@@ -140,4 +140,59 @@ async fn an_undone_heal_is_held_like_any_other_undone_change() {
     assert_eq!((report.exit_code(), report.counts.held, report.writes), (4, 2, 0), "{report:#?}");
     assert_eq!(rig.approve(&report.plan.unwrap()).await.unwrap().status, Status::Ok);
     rig.in_step().await;
+}
+
+/// The second undo pinned what the older run had brought, which the source no longer says: the next run did it all again.
+#[tokio::test]
+async fn of_several_runs_that_are_undone_none_comes_back() {
+    for last in [Some("3"), None] {
+        let rig = Rig::new();
+        rig.give(&[("k", "1"), ("other", "1")]).await;
+        rig.run().await;
+        rig.give(&[("k", "2")]).await;
+        let older = rig.run().await.id;
+        match last {
+            Some(value) => rig.give(&[("k", value)]).await,
+            None => rig.take_away(&["k"]).await,
+        }
+        let newer = rig.run().await.id;
+        undo(&rig, &newer).await;
+        let undone = undo(&rig, &older).await;
+        assert_eq!(rig.value("k").await.as_deref(), Some("1"));
+        let report = rig.run().await;
+        assert_eq!((report.counts.held, report.writes), (1, 0), "{last:?}: {report:#?}");
+        assert_eq!(rig.value("k").await.as_deref(), Some("1"));
+
+        // Reversing the second undo leaves the newer run undone, and still pinned.
+        undo(&rig, &undone.id).await;
+        assert_eq!(rig.value("k").await.as_deref(), Some("2"));
+        let report = rig.run().await;
+        assert_eq!((report.counts.held, report.writes), (1, 0), "{last:?}: {report:#?}");
+        rig.approve(&report.plan.unwrap()).await.unwrap();
+        assert_eq!(rig.value("k").await.as_deref(), last);
+        rig.in_step().await;
+    }
+}
+
+/// Nobody was left who could drop it.
+#[test]
+fn what_is_held_of_a_pipeline_that_is_gone_can_be_dropped() {
+    let config = |name: &str| {
+        format!(
+            "[pipelines.{name}]\nfrom = {{ files = \"src\" }}\ninto = \"file:out\"\nguard = {{ max_delete = 0 }}\n"
+        )
+    };
+    let home = Home::new(&config("p"));
+    home.write("src/a", "1");
+    home.write("src/b", "1");
+    home.ends(&["sync"], 0);
+    home.remove("src/a");
+    let held = home.ends(&["sync"], 4)["runs"][0]["plan"].as_str().unwrap().to_owned();
+    home.write("trueup.toml", config("q"));
+    let refused = home.ends(&["approve", &held], 2);
+    assert!(refused["error"]["remedy"].as_str().unwrap().contains("trueup reject"), "{refused}");
+    let dropped = home.ends(&["reject", &held], 0);
+    assert_eq!(dropped["runs"][0]["pipeline"], "p", "{dropped}");
+    assert_eq!(home.ends(&["held"], 0)["held"], serde_json::json!([]));
+    assert_eq!(home.read("out/a").as_deref(), Some("1"));
 }

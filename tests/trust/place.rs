@@ -51,7 +51,7 @@ pub async fn whole(store: &SharedStore) -> BTreeMap<String, (Bytes, Option<Finge
 
 /// Undo a run, and check what every run promises.
 pub async fn undo(rig: &Rig, run: &str) -> Report {
-    let report = rig.line().await.undo(run, &Ask::plain("undo"), false).await.unwrap();
+    let report = rig.line().await.undo(run, &Ask::plain("undo"), None).await.unwrap();
     rig.kept_its_promises(&report).await;
     assert_eq!(report.undoes.as_deref(), Some(run));
     report

@@ -137,7 +137,7 @@ async fn what_somebody_else_changed_since_is_held_and_the_rest_is_undone() {
     let header = rig.state().await.find_held(undone.plan.as_ref().unwrap()).await.unwrap();
     let held = rig.state().await.held_items(&header).await.unwrap();
     assert!(held.iter().all(|held| held.foreign && held.rule.starts_with("changed since")), "{held:#?}");
-    let again = rig.line().await.undo(&run.id, &Ask::plain("approve"), true).await.unwrap();
+    let again = rig.line().await.undo(&run.id, &Ask::plain("approve"), Some(&header)).await.unwrap();
     assert_eq!((again.counts.held, again.writes), (2, 0), "approving does not overwrite it either");
     assert_eq!(contents(&rig.target).await, wanted);
 }
@@ -165,12 +165,57 @@ async fn a_guarded_undo_is_held_and_approving_it_undoes_the_rest() {
     assert_eq!((held.status, held.counts.held_by.delete, held.counts.updated), (Status::Held, 3, 4));
     let header = rig.state().await.find_held(held.plan.as_ref().unwrap()).await.unwrap();
     assert_eq!(header.undo.as_ref(), Some(&run.id));
-    let approved = rig.line().await.undo(&run.id, &Ask::plain("approve"), true).await.unwrap();
+    let approved = rig.line().await.undo(&run.id, &Ask::plain("approve"), Some(&header)).await.unwrap();
     rig.kept_its_promises(&approved).await;
     assert_eq!((approved.status, approved.counts.deleted, approved.counts.updated), (Status::Ok, 3, 0));
     assert_eq!(contents(&rig.target).await, before);
     assert!(rig.state().await.held_headers().await.unwrap().is_empty());
     rig.at_rest().await;
+}
+
+/// Two keys that were undone had come back since, by a person's word. They were no part of what was held.
+#[tokio::test]
+async fn approving_a_held_undo_does_what_is_held_and_nothing_else() {
+    let rig = Rig::new();
+    rig.give(&[("a", "1"), ("b", "1"), ("c", "1")]).await;
+    let run = rig.run().await;
+    rig.intrude("c", "theirs").await;
+    let held = undo(&rig, &run.id).await;
+    assert_eq!((held.counts.deleted, held.counts.held), (2, 1), "{held:#?}");
+    let header = rig.state().await.find_held(held.plan.as_ref().unwrap()).await.unwrap();
+    let pinned = rig.run().await;
+    rig.approve(&pinned.plan.unwrap()).await.unwrap();
+    assert_eq!(rig.value("a").await.as_deref(), Some("1"));
+
+    rig.line().await.undo(&run.id, &Ask::plain("approve"), Some(&header)).await.unwrap();
+    assert_eq!((rig.value("a").await.as_deref(), rig.value("b").await.as_deref()), (Some("1"), Some("1")));
+}
+
+/// What a later run of our own made of it is nobody else's, and a person may have it back.
+#[tokio::test]
+async fn what_a_later_run_changed_is_held_under_its_name_and_undone_when_approved() {
+    let rig = Rig::new();
+    rig.give(&[("k", "1")]).await;
+    rig.run().await;
+    rig.give(&[("k", "2")]).await;
+    let run = rig.run().await;
+    rig.give(&[("k", "3")]).await;
+    let later = rig.run().await;
+    let held = undo(&rig, &run.id).await;
+    assert_eq!(held.counts.held, 1, "{held:#?}");
+    let header = rig.state().await.find_held(held.plan.as_ref().unwrap()).await.unwrap();
+    let items = rig.state().await.held_items(&header).await.unwrap();
+    assert_eq!(items[0].rule, format!("changed since by run {}", later.id));
+
+    let ask = Ask::plain("approve");
+    let approved = rig.line().await.undo(&run.id, &ask, Some(&header)).await.unwrap();
+    assert_eq!((approved.status, approved.counts.updated), (Status::Ok, 1), "{approved:#?}");
+    assert_eq!(rig.value("k").await.as_deref(), Some("1"));
+    let report = rig.run().await;
+    assert_eq!((report.counts.held, report.writes), (1, 0), "and it stays undone: {report:#?}");
+    undo(&rig, &approved.id).await;
+    assert_eq!(rig.value("k").await.as_deref(), Some("3"));
+    rig.ran(0, 0, 0, 1).await;
 }
 
 #[tokio::test]
@@ -207,7 +252,7 @@ async fn undo_says_when_the_journal_is_no_longer_kept() {
     let run = rig.run().await;
     rig.clock.advance(Duration::from_secs(7_200));
     rig.run().await;
-    let error = rig.line().await.undo(&run.id, &Ask::plain("undo"), false).await.unwrap_err();
+    let error = rig.line().await.undo(&run.id, &Ask::plain("undo"), None).await.unwrap_err();
     assert_eq!(error.kind(), Kind::NotFound);
     assert!(error.to_string().contains("no longer kept") && error.remedy().contains("journal"), "{error}");
     assert_eq!(contents(&rig.target).await.len(), 3);
@@ -220,7 +265,7 @@ async fn a_journal_that_is_partly_gone_is_not_undone_in_part() {
     rig.give_many(6, "x").await;
     let run = rig.run().await;
     rig.memory.write_one(Item::delete(keys::journal(LINE, &run.id, 1))).await.unwrap();
-    let report = rig.line().await.undo(&run.id, &Ask::plain("undo"), false).await.unwrap();
+    let report = rig.line().await.undo(&run.id, &Ask::plain("undo"), None).await.unwrap();
     assert_eq!((report.status, report.cause), (Status::Failed, Some(Kind::NotFound)), "{report:#?}");
     assert_eq!(contents(&rig.target).await.len(), 6);
 }
@@ -231,11 +276,11 @@ async fn a_run_nobody_knows_or_of_another_pipeline_is_refused() {
     rig.give_many(2, "x").await;
     let run = rig.run().await;
     let ask = Ask::plain("undo");
-    let unknown = rig.line().await.undo("01K00000000000000000000000", &ask, false).await.unwrap_err();
+    let unknown = rig.line().await.undo("01K00000000000000000000000", &ask, None).await.unwrap_err();
     assert_eq!(unknown.kind(), Kind::NotFound);
     assert!(unknown.remedy().contains("trueup runs"), "{}", unknown.remedy());
     let other = Pipeline { name: "other".into(), ..rig.line().await };
-    assert!(other.undo(&run.id, &ask, false).await.is_err());
+    assert!(other.undo(&run.id, &ask, None).await.is_err());
     assert_eq!(contents(&rig.target).await.len(), 2);
 }
 
@@ -273,7 +318,7 @@ async fn disturbed(rig: &Rig, run: &str, at_state: bool, how: How, call: u64) ->
     let ask = Ask::plain("undo");
     tokio::select! {
         biased;
-        _ = line.undo(run, &ask, false) => {}
+        _ = line.undo(run, &ask, None) => {}
         () = faulty.until_held() => {}
     }
     faulty.calls() >= call

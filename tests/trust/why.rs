@@ -14,6 +14,22 @@ fn changes(story: &Story) -> Vec<&'static str> {
     story.history.iter().map(|event| event.change.name()).collect()
 }
 
+/// Undone, approved, undone again: the story went on at the run itself, and what was between was left out.
+#[tokio::test]
+async fn a_story_with_the_same_undo_twice_is_told_whole() {
+    let rig = Rig::new();
+    rig.give(&[("k", "1")]).await;
+    rig.run().await;
+    rig.give(&[("k", "2")]).await;
+    let run = rig.run().await.id;
+    undo(&rig, &run).await;
+    let held = rig.run().await.plan.unwrap();
+    rig.approve(&held).await.unwrap();
+    undo(&rig, &run).await;
+    let told = story(&rig, "k").await;
+    assert_eq!(changes(&told), ["update", "update", "update", "update", "add"]);
+}
+
 #[tokio::test]
 async fn a_fresh_record() {
     let rig = Rig::new();

@@ -139,7 +139,7 @@ async fn an_undone_run_takes_its_entries_along() {
     desk.hub.put("policies/p09.md", "# Later\n");
     let run = desk.ran([1, 0, 0, 3]).await;
     let line = desk.line(Access::Write).await;
-    let undone = line.undo(&run.id, &Ask::plain("undo"), false).await.unwrap();
+    let undone = line.undo(&run.id, &Ask::plain("undo"), None).await.unwrap();
     assert_eq!((undone.counts.deleted, undone.exit_code()), (1, 0), "{undone:#?}");
     assert!(!desk.held("queue:").await.contains_key("queue:p09"));
 }

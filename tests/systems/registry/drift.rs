@@ -31,7 +31,7 @@ async fn what_was_undone_is_held_although_the_commit_is_the_same() {
     desk.hub.put("policies/p20.md", policy(20));
     let run = desk.ran([1, 1, 0, 19]).await.id;
     let line = desk.line(Access::Write).await;
-    line.undo(&run, &Ask::plain("undo"), false).await.unwrap();
+    line.undo(&run, &Ask::plain("undo"), None).await.unwrap();
     assert_eq!(desk.policy("p03").await["title"], "Policy 3");
     for _ in 0..2 {
         let report = desk.run().await;

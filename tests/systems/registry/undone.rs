@@ -10,7 +10,7 @@ use super::repositories::{commit, repository};
 use crate::support::git;
 
 async fn undo(desk: &Desk, run: &str) -> Report {
-    desk.line(Access::Write).await.undo(run, &Ask::plain("undo"), false).await.unwrap()
+    desk.line(Access::Write).await.undo(run, &Ask::plain("undo"), None).await.unwrap()
 }
 
 /// Every row has its object, and every object its row's document.
