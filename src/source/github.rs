@@ -71,12 +71,12 @@ pub struct GitHub {
 #[derive(Deserialize)]
 struct Commit {
     sha: String,
-    commit: Option<Inner>,
+    commit: Inner,
 }
 
 #[derive(Deserialize)]
 struct Inner {
-    tree: Option<Named>,
+    tree: Named,
 }
 
 #[derive(Deserialize)]
@@ -86,6 +86,7 @@ struct Named {
 
 #[derive(Deserialize)]
 struct Tree {
+    sha: String,
     tree: Vec<Node>,
     #[serde(default)]
     truncated: bool,
@@ -174,9 +175,7 @@ impl GitHub {
         self.silence.forget();
         let url = self.url(&["commits", self.branch()])?;
         let commit: Commit = self.get(url, COMMIT_BYTES_MAX).await.map_err(|error| self.explain(error))?;
-        let tree =
-            commit.commit.and_then(|inner| inner.tree).map_or_else(|| commit.sha.clone(), |tree| tree.sha);
-        Ok((commit.sha, tree))
+        Ok((commit.sha, commit.commit.tree.sha))
     }
 
     fn explain(&self, error: Error) -> Error {
@@ -194,7 +193,14 @@ impl GitHub {
         if recursive {
             url.query_pairs_mut().append_pair("recursive", "1");
         }
-        self.get(url, TREE_BYTES_MAX).await
+        let tree: Tree = self.get(url, TREE_BYTES_MAX).await?;
+        // What another tree lacks, of an older commit for instance, is not gone from this one.
+        if !tree.sha.eq_ignore_ascii_case(sha) {
+            let message = format!("GitHub was asked for the tree {sha} and answered with {}", tree.sha);
+            return Err(Error::new(Kind::Unavailable, message)
+                .remedy_is("Run again; if it stays so, see what is between GitHub and trueup."));
+        }
+        Ok(tree)
     }
 
     /// Every file of a tree. GitHub cuts large trees short; then each folder is asked for by itself.

@@ -20,13 +20,17 @@ struct Repository {
 }
 
 /// What goes wrong.
-#[derive(Default, Clone)]
+#[derive(Debug, Default, Clone)]
 pub struct Trouble {
     /// Blobs of these contents are answered with 502.
     pub broken_blobs: BTreeSet<String>,
     /// Of these all but the last byte is answered, as if that were all.
     pub short_blobs: BTreeSet<String>,
     pub broken_trees: bool,
+    /// Trees are answered with this status and no entries.
+    pub empty_trees: Option<u16>,
+    /// Trees are answered with one that was not asked for.
+    pub other_trees: bool,
     /// The recursive tree leaves out this many files and says so; with `deep`, every other tree does too.
     pub truncated: Option<usize>,
     pub deep: bool,
@@ -147,6 +151,13 @@ impl Repository {
     fn tree(&mut self, wanted: &str, recursive: bool) -> Reply {
         if self.trouble.broken_trees {
             return Reply::status(502);
+        }
+        if let Some(status) = self.trouble.empty_trees {
+            return json_reply(status, &json!({"sha": wanted, "url": "u", "tree": [], "truncated": false}));
+        }
+        if self.trouble.other_trees {
+            let other = sha(b"another tree");
+            return json_reply(200, &json!({"sha": other, "url": "u", "tree": [], "truncated": false}));
         }
         let Some(files) = self.trees.get(wanted).cloned() else { return not_found() };
         let mut nodes: Vec<Value> = Vec::new();

@@ -26,7 +26,8 @@ impl Sql {
             None => {
                 let file = rusqlite::Connection::open(home.path("kv.db")).unwrap();
                 let table = if value.len() > 1_024 { "large" } else { "kv" };
-                let which = if table == "large" { "id = (select large from kv where key = ?1)" } else { "key = ?1" };
+                let which =
+                    if table == "large" { "id = (select large from kv where key = ?1)" } else { "key = ?1" };
                 let sql = format!("update {table} set value = cast(?2 as blob) where {which}");
                 assert_eq!(file.execute(&sql, (key, value)).unwrap(), 1);
             }

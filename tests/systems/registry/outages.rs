@@ -85,6 +85,25 @@ async fn scenario_09_a_tree_that_cannot_be_read_fails_the_run_and_changes_nothin
 }
 
 #[tokio::test]
+async fn half_a_tree_the_promise_of_one_and_another_tree_prove_no_absence() {
+    let mut desk = Desk::with_policies(12);
+    desk.more = "guard = { max_delete = \"100%\" }\n".into();
+    desk.ran([12, 0, 0, 0]).await;
+    let (before, commit) = (desk.held("policy:").await, desk.last_commit().await);
+    desk.hub.put("policies/new.md", "# New\n");
+    let empty = |status| Trouble { empty_trees: Some(status), ..Trouble::default() };
+    let troubles = [empty(202), empty(204), empty(206), Trouble { other_trees: true, ..Trouble::default() }];
+    for trouble in troubles {
+        desk.hub.trouble(trouble.clone());
+        let report = desk.run().await;
+        assert_eq!(report.exit_code(), 5, "{trouble:?}: {report:#?}");
+        assert_eq!((desk.held("policy:").await, desk.last_commit().await), (before.clone(), commit.clone()));
+    }
+    desk.hub.trouble(Trouble::default());
+    desk.ran([1, 0, 0, 12]).await;
+}
+
+#[tokio::test]
 async fn scenario_10_a_truncated_tree_is_walked_and_proves_no_absence_if_that_fails() {
     let desk = Desk::with_policies(94);
     desk.ran([94, 0, 0, 0]).await;
