@@ -21,6 +21,7 @@ use tokio::sync::Semaphore;
 use url::Url;
 
 use super::globs::Globs;
+use super::object_id;
 use super::silence::Silence;
 use super::{Cursors, Event, Sink, Source, Versions};
 use crate::clock::{SharedClock, rfc3339_ms};
@@ -296,8 +297,8 @@ fn meaning(refusal: &Refusal<'_>) -> Option<Error> {
     }
 }
 
-/// The blob's bytes, as many as the tree and the answer itself say.
-fn decode(blob: &Blob, listed: Option<u64>) -> Result<Bytes> {
+/// The blob's bytes, as many as the tree and the answer itself say, and those its name stands for.
+fn decode(blob: &Blob, sha: &str, listed: Option<u64>) -> Result<Bytes> {
     let odd = |what: String| Error::new(Kind::Invalid, what);
     if blob.encoding != "base64" {
         return Err(odd(format!("the blob came as {}, base64 was expected", blob.encoding)));
@@ -309,7 +310,7 @@ fn decode(blob: &Blob, listed: Option<u64>) -> Result<Bytes> {
     // An answer that was cut short is no document: the next run asks again.
     match [blob.size, listed].into_iter().flatten().find(|size| *size != got) {
         Some(size) => Err(Error::new(Kind::Unavailable, format!("the blob has {size} bytes, {got} arrived"))),
-        None => Ok(Bytes::from(bytes)),
+        None => object_id::check_blob(sha, &bytes).map(|()| Bytes::from(bytes)),
     }
 }
 
@@ -356,7 +357,10 @@ impl Source for GitHub {
             other => other,
         }
         .context(doing)?;
-        Ok(Body { bytes: decode(&blob, entry.size).context(doing)?, version: entry.version.clone() })
+        Ok(Body {
+            bytes: decode(&blob, &entry.version, entry.size).context(doing)?,
+            version: entry.version.clone(),
+        })
     }
 
     fn requests(&self) -> u64 {
@@ -407,14 +411,21 @@ mod tests {
     }
 
     #[test]
-    fn a_blob_is_decoded_across_its_line_feeds_and_checked_for_size() {
+    fn a_blob_is_decoded_across_its_line_feeds_and_checked_for_size_and_name() {
         let blob = |content: &str, size| Blob { content: content.into(), encoding: "base64".into(), size };
-        assert_eq!(decode(&blob("IyDt\nlZnsuZk=\n", None), Some(8)).unwrap(), "# 학칙".as_bytes());
-        assert_eq!(decode(&blob("", Some(0)), None).unwrap(), "");
+        let (rules, empty, x) = (
+            "f35ff70a470bab30fe420fe6a57b05822c545377",
+            "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391",
+            "c1b0730e0133447badcfd47fd144e254807b06e1",
+        );
+        assert_eq!(decode(&blob("IyDt\nlZnsuZk=\n", None), rules, Some(8)).unwrap(), "# 학칙".as_bytes());
+        assert_eq!(decode(&blob("", Some(0)), empty, None).unwrap(), "");
+        assert_eq!(decode(&blob("eA==", Some(1)), x, Some(1)).unwrap(), "x");
+        assert_eq!(decode(&blob("eQ==", Some(1)), x, Some(1)).unwrap_err().kind(), Kind::Unavailable);
         for (said, listed) in [(Some(2), None), (None, Some(2)), (Some(1), Some(2)), (Some(2), Some(1))] {
-            let short = decode(&blob("eA==", said), listed).unwrap_err();
+            let short = decode(&blob("eA==", said), x, listed).unwrap_err();
             assert_eq!(short.kind(), Kind::Unavailable, "{said:?} {listed:?}");
         }
-        assert_eq!(decode(&blob("!!", None), None).unwrap_err().kind(), Kind::Invalid);
+        assert_eq!(decode(&blob("!!", None), x, None).unwrap_err().kind(), Kind::Invalid);
     }
 }

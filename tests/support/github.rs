@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use trueup::record::Fingerprint;
+use sha1::{Digest as _, Sha1};
 
 use super::http::{Reply, Request, Server};
 
@@ -26,6 +26,8 @@ pub struct Trouble {
     pub broken_blobs: BTreeSet<String>,
     /// Of these all but the last byte is answered, as if that were all.
     pub short_blobs: BTreeSet<String>,
+    /// Of these the last byte is another one.
+    pub other_blobs: BTreeSet<String>,
     pub broken_trees: bool,
     /// Trees are answered with this status and no entries.
     pub empty_trees: Option<u16>,
@@ -92,9 +94,10 @@ impl Hub {
     }
 }
 
-/// Forty hex digits that tell a content; the client takes any.
+/// What git calls a blob.
 pub fn sha(bytes: &[u8]) -> String {
-    Fingerprint::of(bytes).to_string()[..40].to_owned()
+    let head = format!("blob {}\0", bytes.len());
+    hex::encode(Sha1::new().chain_update(head).chain_update(bytes).finalize())
 }
 
 impl Repository {
@@ -191,9 +194,12 @@ impl Repository {
             return Reply::status(502);
         }
         let left_out = usize::from(self.trouble.short_blobs.contains(wanted));
-        let body = &body[..body.len() - left_out];
+        let mut body = body[..body.len() - left_out].to_vec();
+        if self.trouble.other_blobs.contains(wanted) {
+            *body.last_mut().unwrap() ^= 1;
+        }
         let mut content = String::new();
-        for line in STANDARD.encode(body).as_bytes().chunks(60) {
+        for line in STANDARD.encode(&body).as_bytes().chunks(60) {
             content.push_str(std::str::from_utf8(line).unwrap());
             content.push('\n');
         }

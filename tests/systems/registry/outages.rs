@@ -42,15 +42,23 @@ async fn scenario_08_blobs_that_cannot_be_fetched_are_failed_and_fetched_next_ti
 }
 
 #[tokio::test]
-async fn a_blob_that_arrives_short_is_not_taken_for_its_document() {
-    let desk = Desk::with_policies(12).exporting();
-    let short_blobs = BTreeSet::from([sha(policy(3).as_bytes())]);
-    desk.hub.trouble(Trouble { short_blobs, ..Trouble::default() });
-    let report = desk.run().await;
-    assert_eq!((did(&report), report.counts.failed, report.exit_code()), ([11, 0, 0, 0], 1, 3));
-    desk.hub.trouble(Trouble::default());
-    desk.ran([1, 0, 0, 11]).await;
-    assert!(desk.object("p03").unwrap().ends_with(&policy(3)));
+async fn a_blob_that_arrives_short_or_as_another_is_not_taken_for_its_document() {
+    let third = || BTreeSet::from([sha(policy(3).as_bytes())]);
+    let short = Trouble { short_blobs: third(), ..Trouble::default() };
+    let other = Trouble { other_blobs: third(), ..Trouble::default() };
+    for trouble in [short, other] {
+        let desk = Desk::with_policies(12).exporting();
+        desk.hub.trouble(trouble.clone());
+        let report = desk.run().await;
+        assert_eq!(
+            (did(&report), report.counts.failed, report.exit_code()),
+            ([11, 0, 0, 0], 1, 3),
+            "{trouble:?}"
+        );
+        desk.hub.trouble(Trouble::default());
+        desk.ran([1, 0, 0, 11]).await;
+        assert!(desk.object("p03").unwrap().ends_with(&policy(3)));
+    }
 }
 
 #[tokio::test]
