@@ -56,6 +56,8 @@ pub struct Refusal<'a> {
     pub headers: &'a HeaderMap,
     /// The server's own words, as far as they are worth showing.
     pub complaint: &'a str,
+    /// All it said, or as much as is read of an error page.
+    pub said: &'a [u8],
     /// It is another server's, to which the one that was asked sends callers.
     pub elsewhere: bool,
 }
@@ -259,8 +261,10 @@ impl Http {
         let is_same = status == StatusCode::NOT_MODIFIED && ask.is_conditional();
         if !status.is_success() && !is_same {
             let elsewhere = response.url().origin() != ask.url.origin();
-            let complaint = without_secret(complaint(response).await, &ask.headers);
-            let refusal = Refusal { status, headers: &headers, complaint: &complaint, elsewhere };
+            let said = said(response).await;
+            let complaint = without_secret(complaint(&said), &ask.headers);
+            let refusal =
+                Refusal { status, headers: &headers, complaint: &complaint, said: &said, elsewhere };
             let meant = ask.meaning.and_then(|meaning| meaning(&refusal));
             return Err(meant.unwrap_or_else(|| self.refusal(status, &headers, &complaint)));
         }
@@ -368,9 +372,8 @@ async fn body(mut response: reqwest::Response, ask: &Ask) -> Result<Bytes> {
     Ok(if body.capacity() / 2 > body.len() { Bytes::copy_from_slice(&body) } else { body.freeze() })
 }
 
-/// The first line of an error page, if it is text and not a page.
-async fn complaint(mut response: reqwest::Response) -> String {
-    const SHOWN_MAX: usize = 160;
+/// As much of an error page as is worth reading.
+async fn said(mut response: reqwest::Response) -> Vec<u8> {
     let mut body = Vec::new();
     while let Ok(Some(chunk)) = response.chunk().await {
         body.extend_from_slice(&chunk[..chunk.len().min(COMPLAINT_BYTES_MAX - body.len())]);
@@ -378,7 +381,13 @@ async fn complaint(mut response: reqwest::Response) -> String {
             break;
         }
     }
-    let text = String::from_utf8_lossy(&body);
+    body
+}
+
+/// The first line of an error page, if it is text and not a page.
+fn complaint(said: &[u8]) -> String {
+    const SHOWN_MAX: usize = 160;
+    let text = String::from_utf8_lossy(said);
     let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     if line.starts_with('<') { String::new() } else { line.chars().take(SHOWN_MAX).collect() }
 }

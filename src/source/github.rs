@@ -267,34 +267,47 @@ fn too_large(what: &str) -> Error {
         .remedy_is("Read the repository with `git = \"https://…\"` instead: it has no such limit.")
 }
 
-/// GitHub says "no more requests" with 403 (or 429) and a count of zero, and "not so fast" with a `Retry-After`.
+/// What GitHub's own words say when requests came too fast, whatever the headers say; enterprise servers have the older.
+const TOO_FAST: [&str; 2] = ["secondary rate limit", "abuse detection mechanism"];
+/// What GitHub asks those to wait whom it does not tell how long.
+const TOO_FAST_WAIT_MS: u64 = 60_000;
+
+/// GitHub says "no more requests" with 403 (or 429) and a count of zero, and "not so fast" with a `Retry-After` or in words
+/// alone.
 fn meaning(refusal: &Refusal<'_>) -> Option<Error> {
-    let status = refusal.status.as_u16();
     let after = refusal.header("retry-after").and_then(|text| text.trim().parse::<u64>().ok());
-    match (status, after) {
-        (403, Some(seconds)) => {
-            let error = Error::new(Kind::Throttled, "GitHub asked to slow down");
-            Some(error.retry_after_ms(seconds.saturating_mul(1_000)))
-        }
+    match (refusal.status.as_u16(), after) {
+        (403, Some(seconds)) => Some(too_fast(seconds.saturating_mul(1_000))),
         (403 | 429, None) if refusal.header("x-ratelimit-remaining") == Some("0") => {
-            let reset = refusal.header("x-ratelimit-reset").and_then(|text| text.trim().parse::<i64>().ok());
-            let reset = reset.and_then(|seconds| Timestamp::from_second(seconds).ok());
-            let until = reset.map_or_else(|| "later".to_owned(), rfc3339_ms);
-            Some(
-                Error::new(
-                    Kind::Throttled,
-                    format!("GitHub's rate limit is used up; it is reset at {until}"),
-                )
-                .remedy_is("Run again after that, or set a token (`token_env`): it allows far more requests.")
-                .retry_after_ms(NEVER),
-            )
+            Some(used_up(refusal.header("x-ratelimit-reset")))
         }
+        (403 | 429, None) if is_too_fast(refusal.said) => Some(too_fast(TOO_FAST_WAIT_MS)),
         // What a branch that does not exist is answered with.
         (422, _) => {
             Some(Error::new(Kind::NotFound, format!("the server answered 422: {}", refusal.complaint)))
         }
         _ => None,
     }
+}
+
+fn is_too_fast(said: &[u8]) -> bool {
+    let said = String::from_utf8_lossy(said).to_lowercase();
+    TOO_FAST.iter().any(|words| said.contains(words))
+}
+
+fn too_fast(wait_ms: u64) -> Error {
+    Error::new(Kind::Throttled, "GitHub asked to slow down").retry_after_ms(wait_ms)
+}
+
+fn used_up(reset: Option<&str>) -> Error {
+    let reset = reset.and_then(|text| Timestamp::from_second(text.trim().parse().ok()?).ok());
+    let (until, when) = match reset {
+        Some(at) => (format!("it is reset at {}", rfc3339_ms(at)), "after that"),
+        None => ("GitHub did not say until when".to_owned(), "in an hour"),
+    };
+    Error::new(Kind::Throttled, format!("GitHub's rate limit is used up; {until}"))
+        .remedy_is(format!("Run again {when}, or set a token (`token_env`): it allows far more requests."))
+        .retry_after_ms(NEVER)
 }
 
 /// The blob's bytes, as many as the tree and the answer itself say, and those its name stands for.

@@ -38,6 +38,8 @@ pub struct Trouble {
     pub deep: bool,
     /// Every request is answered with 403 and this reset time.
     pub rate_limited_until: Option<i64>,
+    /// This many requests are told that they came too fast, in words alone.
+    pub too_fast: usize,
     /// This many requests are taken and not answered.
     pub silent: usize,
 }
@@ -123,6 +125,12 @@ impl Repository {
                 .header("X-RateLimit-Limit", "60")
                 .header("X-RateLimit-Remaining", "0")
                 .header("X-RateLimit-Reset", reset.to_string());
+        }
+        if self.trouble.too_fast > 0 {
+            self.trouble.too_fast -= 1;
+            let said = "{\n  \"documentation_url\": \"https://docs.github.com/rest\",\n  \"message\": \"You have \
+                        exceeded a secondary rate limit. Please wait a few minutes before you try again.\"\n}";
+            return Reply::status(403).body(said).header("X-RateLimit-Remaining", "4000");
         }
         let (path, query) = request.path.split_once('?').unwrap_or((&request.path, ""));
         let Some(rest) = path.strip_prefix("/repos/knue/policies/") else { return not_found() };

@@ -147,6 +147,26 @@ async fn scenario_11_a_used_up_rate_limit_costs_one_request_and_names_the_reset(
 }
 
 #[tokio::test]
+async fn a_reset_time_that_cannot_be_read_is_not_made_up() {
+    let desk = Desk::with_policies(5);
+    desk.hub.trouble(Trouble { rate_limited_until: Some(i64::MAX), ..Trouble::default() });
+    let error = &desk.run().await.errors[0];
+    assert!(error.message.ends_with("is used up; GitHub did not say until when"), "{error:?}");
+    assert!(error.remedy.contains("in an hour"), "{error:?}");
+}
+
+#[tokio::test]
+async fn requests_that_came_too_fast_are_no_lack_of_rights_and_wait_a_minute() {
+    let desk = Desk::with_policies(5);
+    desk.hub.trouble(Trouble { too_fast: 2, ..Trouble::default() });
+    desk.ran([5, 0, 0, 0]).await;
+    assert_eq!(desk.clock.slept_ms(), 2 * 60_000);
+    desk.hub.trouble(Trouble { too_fast: usize::MAX, ..Trouble::default() });
+    let report = desk.run().await;
+    assert_eq!((report.exit_code(), report.errors[0].kind), (5, Kind::Throttled), "{report:#?}");
+}
+
+#[tokio::test]
 async fn scenario_12_a_missing_branch_is_not_asked_for_twice() {
     let mut desk = Desk::with_policies(5);
     desk.from = desk.from.replace("\"main\"", "\"nope\"");
