@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
+use serde_json::json;
 use trueup::clock::{SystemClock, TestClock};
 use trueup::error::Kind;
 use trueup::http::Http;
 use trueup::secret::Secret;
 use trueup::store::cloudflare::{Cloudflare, Namespace, PROFILE};
 use trueup::store::limited::Limited;
-use trueup::store::{Item, Mode, SharedStore, StoreExt, What};
+use trueup::store::{Item, Mode, SharedStore, Store as _, StoreExt, What};
 
 use super::stores::conforms;
-use crate::support::cloudflare::{ACCOUNT, Kv, NAMESPACE, TITLE, TOKEN};
+use crate::support::cloudflare::{ACCOUNT, Kv, NAMESPACE, TITLE, TOKEN, refusal};
+use crate::support::http::Reply;
 
 fn namespace(kv: &Kv, name: &str, token: &str) -> Namespace {
     Namespace {
@@ -101,4 +103,68 @@ async fn a_wrong_token_or_namespace_says_what_to_do() {
     let missing =
         Cloudflare::connect("kv".into(), namespace(&kv, "nope", TOKEN), http()).await.err().unwrap();
     assert!(missing.kind() == Kind::NotFound && missing.to_string().contains("nope"));
+}
+
+/// A namespace with `a`, `b` and `c` in it, whose server says something else whenever `lie` does.
+async fn lying(lie: impl Fn(&str) -> Option<Reply> + Send + 'static) -> (Kv, Cloudflare) {
+    let kv = Kv::start(None);
+    let http = Http::new(TestClock::at("2026-01-01T00:00:00Z", 1)).unwrap();
+    let store = Cloudflare::connect("kv".into(), namespace(&kv, NAMESPACE, TOKEN), http).await.unwrap();
+    for key in ["a", "b", "c"] {
+        store.write_one(Item::put(key, "x")).await.unwrap();
+    }
+    kv.lie(lie);
+    (kv, store)
+}
+
+fn listing(status: u16, keys: &[&str], info: serde_json::Value) -> Reply {
+    let keys: Vec<serde_json::Value> = keys.iter().map(|key| json!({"name": key})).collect();
+    let body = json!({"success": true, "errors": [], "result": keys, "result_info": info});
+    Reply::status(status).body(body.to_string()).header("Content-Type", "application/json")
+}
+
+#[tokio::test]
+async fn a_listing_that_is_not_whole_is_none() {
+    let whole = json!({"count": 1, "cursor": ""});
+    for (status, info, says) in [
+        (202, whole.clone(), "no whole answer"),
+        (206, whole.clone(), "no whole answer"),
+        (200, json!(null), "whether it goes on"),
+        (200, json!({"count": 1}), "whether it goes on"),
+        (200, json!({"count": 3, "cursor": ""}), "has 3 keys, and has 1"),
+    ] {
+        let part = listing(status, &["a"], info);
+        let (_kv, store) = lying(move |path| path.contains("/keys").then(|| part.clone())).await;
+        let error = store.list_all("", What::Names).await.unwrap_err();
+        assert!(error.kind() == Kind::Unavailable && error.to_string().contains(says), "{error}");
+    }
+    let one = listing(200, &["a"], whole);
+    let (_kv, store) = lying(move |path| path.contains("/keys").then(|| one.clone())).await;
+    assert_eq!(store.list_all("", What::Names).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_key_is_absent_when_cloudflare_says_so_and_no_other_404_does() {
+    let reply = |body: &str| Reply::status(404).body(body.to_owned());
+    for (other, kind) in [
+        (reply("<html>"), Kind::Unavailable),
+        (reply(""), Kind::Unavailable),
+        (reply("{}"), Kind::Unavailable),
+        (refusal(404, 10_013, "namespace not found"), Kind::Invalid),
+    ] {
+        let (_kv, store) = lying(move |path| path.contains("/values/").then(|| other.clone())).await;
+        assert_eq!(store.get(&["a"]).await.unwrap_err().kind(), kind);
+    }
+    let absent = || refusal(404, 10_009, "get: 'key not found'");
+    let (_kv, store) = lying(move |path| path.contains("/values/").then(absent)).await;
+    assert_eq!(store.get(&["a"]).await.unwrap(), [None]);
+}
+
+#[tokio::test]
+async fn a_key_that_is_listed_is_not_absent_because_its_value_lags() {
+    let absent = || refusal(404, 10_009, "get: 'key not found'");
+    let (_kv, store) = lying(move |path| path.ends_with("/values/b").then(absent)).await;
+    let error = store.list_all("", What::Values).await.unwrap_err();
+    assert!(error.kind() == Kind::Unavailable && error.to_string().contains("lists the key b"), "{error}");
+    assert_eq!(store.list_all("", What::Keys).await.unwrap().len(), 3, "no value is needed");
 }

@@ -136,13 +136,13 @@ impl Cloudflare {
         let mut values = self.values(&open).await?.into_iter();
         let mut items = Vec::with_capacity(lines.len());
         for (line, told) in lines.into_iter().zip(told) {
-            match told {
-                Some(listed) => items.push(listed),
-                // Gone since it was listed: then it is not there.
-                None => {
-                    items.extend(values.next().flatten().map(|value| listed(line.name, value, query.what)))
-                }
-            }
+            items.push(match told {
+                Some(told) => told,
+                None => match values.next().flatten() {
+                    Some(value) => listed(line.name, value, query.what),
+                    None => return Err(unread(&line.name)),
+                },
+            });
         }
         Ok(Page { items, more })
     }
@@ -178,6 +178,12 @@ fn version_of(value: &Bytes) -> Version {
 fn listed(key: String, value: Bytes, what: What) -> Listed {
     let version = version_of(&value);
     Listed { key, version, fingerprint: None, value: (what == What::Values).then_some(value) }
+}
+
+/// Listings and reads are late by turns: which of them is, nobody can tell.
+fn unread(key: &str) -> Error {
+    Error::new(Kind::Unavailable, format!("Cloudflare lists the key {key} and has no value for it"))
+        .remedy_is("Run again in a minute: what was written or deleted a moment ago is shown late.")
 }
 
 /// What a line of the listing says by itself; `None` = the value must be read.
