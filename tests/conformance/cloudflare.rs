@@ -1,6 +1,7 @@
 //! Cloudflare KV keeps the contract as far as its caps promise it, against a server with the real limits.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::json;
 use trueup::clock::{SystemClock, TestClock};
@@ -167,4 +168,52 @@ async fn a_key_that_is_listed_is_not_absent_because_its_value_lags() {
     let error = store.list_all("", What::Values).await.unwrap_err();
     assert!(error.kind() == Kind::Unavailable && error.to_string().contains("lists the key b"), "{error}");
     assert_eq!(store.list_all("", What::Keys).await.unwrap().len(), 3, "no value is needed");
+}
+
+#[tokio::test]
+async fn a_listing_that_never_ends_or_has_no_order_is_an_error_that_says_so() {
+    let more = || json!({"cursor": "again"});
+    for (reply, says) in [
+        (listing(200, &[], more()), "does not end"),
+        (listing(200, &["a", "b", "c"], more()), "does not end"),
+        (listing(200, &["c", "a", "b"], json!({"cursor": ""})), "order of the keys: a comes too late"),
+        (listing(200, &["a", "a"], json!({"cursor": ""})), "order of the keys: a comes too late, or twice"),
+    ] {
+        let (kv, store) = lying(move |path| path.contains("/keys").then(|| reply.clone())).await;
+        kv.server.forget();
+        let error = store.list_all("", What::Names).await.unwrap_err();
+        assert!(error.kind() == Kind::Unavailable && error.to_string().contains(says), "{error}");
+        assert!(kv.server.count("/keys") <= 2, "it is noticed at once");
+    }
+    let other = listing(200, &["a"], json!({"cursor": ""}));
+    let (_kv, store) = lying(move |path| path.contains("/keys").then(|| other.clone())).await;
+    let error = store.list_all("b", What::Names).await.unwrap_err();
+    assert!(error.to_string().contains("a does not begin with b"), "{error}");
+}
+
+/// Whoever names another page every time, and the same keys or none.
+#[tokio::test]
+async fn new_cursors_do_not_make_a_listing_endless() {
+    for (keys, says) in [(&["a"][..], "order of the keys"), (&[], "does not end")] {
+        let count = AtomicU32::new(0);
+        let cursor = move || json!({"cursor": count.fetch_add(1, Ordering::SeqCst).to_string()});
+        let (_kv, store) =
+            lying(move |path| path.contains("/keys").then(|| listing(200, keys, cursor()))).await;
+        let error = store.list_all("", What::Names).await.unwrap_err();
+        assert!(error.to_string().contains(says), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn empty_pages_in_the_middle_of_a_listing_are_passed_over() {
+    let page = |path: &str| match path.split_once("cursor=").map(|(_, cursor)| cursor) {
+        None => listing(200, &["a"], json!({"count": 1, "cursor": "1"})),
+        Some("1") => listing(200, &[], json!({"count": 0, "cursor": "2"})),
+        Some("2") => listing(200, &[], json!({"count": 0, "cursor": "3"})),
+        Some(_) => listing(200, &["b"], json!({"count": 1, "cursor": ""})),
+    };
+    let (_kv, store) = lying(move |path| path.contains("/keys").then(|| page(path))).await;
+    let keys: Vec<String> =
+        store.list_all("", What::Names).await.unwrap().into_iter().map(|line| line.key).collect();
+    assert_eq!(keys, ["a", "b"]);
 }

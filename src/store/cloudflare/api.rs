@@ -218,10 +218,6 @@ impl Api {
 
 /// A page of a listing that says whether it is the last one: an empty cursor does, a missing one says nothing.
 fn page(answer: Envelope<Vec<Line>>) -> Result<Lines> {
-    let odd = |what: &str| {
-        Error::new(Kind::Unavailable, format!("Cloudflare's listing {what}"))
-            .remedy_is("Run again; if it stays so, see what is between Cloudflare and trueup.")
-    };
     let lines = answer.result.ok_or_else(|| odd("has no keys"))?;
     let info = answer.result_info.unwrap_or_default();
     let cursor = info.cursor.ok_or_else(|| odd("does not say whether it goes on"))?;
@@ -231,6 +227,12 @@ fn page(answer: Envelope<Vec<Line>>) -> Result<Lines> {
         }
         _ => Ok(Lines { lines, cursor: Some(cursor).filter(|cursor| !cursor.is_empty()) }),
     }
+}
+
+/// A listing nobody can go by.
+pub fn odd(what: &str) -> Error {
+    Error::new(Kind::Unavailable, format!("Cloudflare's listing {what}"))
+        .remedy_is("Run again; if it stays so, see what is between Cloudflare and trueup.")
 }
 
 /// "Key not found", in Cloudflare's own words.

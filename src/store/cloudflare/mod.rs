@@ -21,9 +21,11 @@ use crate::record::Version;
 
 mod api;
 mod metadata;
+mod walk;
 
 pub use api::{API, Namespace};
 use api::{Api, Line, Pair};
+use walk::Walk;
 
 /// What the service documents, with room for what JSON and base64 add to a bulk write of 100 MB.
 pub const PROFILE: Profile = Profile {
@@ -70,7 +72,7 @@ struct LeftOff {
     /// The last key that was handed out.
     after: String,
     rest: Vec<Line>,
-    cursor: Option<String>,
+    walk: Walk,
 }
 
 impl Cloudflare {
@@ -86,26 +88,24 @@ impl Cloudflare {
     /// Lines behind `after`, `limit` at most, and whether more follow.
     async fn lines(&self, query: &Query<'_>) -> Result<(Vec<Line>, bool)> {
         let mut lines = Vec::new();
-        let (mut rest, mut cursor, mut begun) = match self.resume(query) {
-            Some(left) => (left.rest, left.cursor, true),
-            None => (Vec::new(), None, false),
+        let (mut rest, mut walk) = match self.resume(query) {
+            Some(left) => (left.rest, left.walk),
+            None => (Vec::new(), Walk::default()),
         };
         loop {
             let wanted = query.limit - lines.len();
             let taken: Vec<Line> = rest.drain(..rest.len().min(wanted)).collect();
             lines.extend(taken);
-            if lines.len() == query.limit || (begun && rest.is_empty() && cursor.is_none()) {
+            if lines.len() == query.limit || (rest.is_empty() && walk.is_over()) {
                 break;
             }
-            let page = self.api.keys(query.prefix, cursor.as_deref()).await?;
-            begun = true;
-            cursor = page.cursor;
-            let behind = |line: &Line| query.after.is_none_or(|after| line.name.as_str() > after);
-            rest = page.lines.into_iter().filter(behind).collect();
+            let page = self.api.keys(query.prefix, walk.cursor()).await?;
+            rest = walk.on(query.prefix, page)?;
+            rest.retain(|line| query.after.is_none_or(|after| line.name.as_str() > after));
         }
-        let more = !rest.is_empty() || cursor.is_some();
+        let more = !rest.is_empty() || !walk.is_over();
         if let Some(last) = lines.last().filter(|_| more) {
-            let left = LeftOff { prefix: query.prefix.to_owned(), after: last.name.clone(), rest, cursor };
+            let left = LeftOff { prefix: query.prefix.to_owned(), after: last.name.clone(), rest, walk };
             *self.left_off.lock().unwrap_or_else(PoisonError::into_inner) = Some(left);
         }
         Ok((lines, more))
