@@ -196,12 +196,18 @@ impl GitHub {
         }
         let tree: Tree = self.get(url, TREE_BYTES_MAX).await?;
         // What another tree lacks, of an older commit for instance, is not gone from this one.
-        if !tree.sha.eq_ignore_ascii_case(sha) {
-            let message = format!("GitHub was asked for the tree {sha} and answered with {}", tree.sha);
-            return Err(Error::new(Kind::Unavailable, message)
-                .remedy_is("Run again; if it stays so, see what is between GitHub and trueup."));
-        }
-        Ok(tree)
+        let odd = if !tree.sha.eq_ignore_ascii_case(sha) {
+            tree.sha.as_str()
+        } else if tree.tree.is_empty() && !tree.truncated && !object_id::is_empty_tree(sha) {
+            "an empty one"
+        } else {
+            return Ok(tree);
+        };
+        Err(Error::new(
+            Kind::Unavailable,
+            format!("GitHub was asked for the tree {sha} and answered with {odd}"),
+        )
+        .remedy_is("Run again; if it stays so, see what is between GitHub and trueup."))
     }
 
     /// Every file of a tree. GitHub cuts large trees short; then each folder is asked for by itself.

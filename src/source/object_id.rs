@@ -10,10 +10,7 @@ use crate::error::{Error, Kind, Result};
 
 /// The bytes are those of the blob with this name; 40 hex digits are of SHA-1, 64 of SHA-256.
 pub fn check_blob(id: &str, bytes: &[u8]) -> Result<()> {
-    let is = match id.len() {
-        64 => hex::encode(hash::<Sha256>(bytes)),
-        _ => hex::encode(hash::<Sha1>(bytes)),
-    };
+    let is = name(id, "blob", bytes);
     if is.eq_ignore_ascii_case(id) {
         return Ok(());
     }
@@ -21,8 +18,21 @@ pub fn check_blob(id: &str, bytes: &[u8]) -> Result<()> {
     Err(Error::new(Kind::Unavailable, format!("the blob {id} was asked for, and the content of {is} came")))
 }
 
-fn hash<H: Digest>(bytes: &[u8]) -> sha1::digest::Output<H> {
-    H::new().chain_update(format!("blob {}\0", bytes.len())).chain_update(bytes).finalize()
+/// Only one tree has nothing in it.
+pub fn is_empty_tree(id: &str) -> bool {
+    name(id, "tree", b"").eq_ignore_ascii_case(id)
+}
+
+/// What an object is called, in names as long as `like`.
+fn name(like: &str, kind: &str, bytes: &[u8]) -> String {
+    match like.len() {
+        64 => hex::encode(hash::<Sha256>(kind, bytes)),
+        _ => hex::encode(hash::<Sha1>(kind, bytes)),
+    }
+}
+
+fn hash<H: Digest>(kind: &str, bytes: &[u8]) -> sha1::digest::Output<H> {
+    H::new().chain_update(format!("{kind} {}\0", bytes.len())).chain_update(bytes).finalize()
 }
 
 #[cfg(test)]
@@ -41,5 +51,12 @@ mod tests {
         for odd in ["", "ce01", "not a name"] {
             assert!(check_blob(odd, b"hello\n").is_err(), "{odd}");
         }
+    }
+
+    #[test]
+    fn one_tree_is_empty() {
+        let empty_256 = "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321";
+        assert!(is_empty_tree("4b825dc642cb6eb9a060e54bf8d69288fbee4904") && is_empty_tree(empty_256));
+        assert!(!is_empty_tree("e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"), "the empty blob");
     }
 }

@@ -103,7 +103,11 @@ pub fn sha(bytes: &[u8]) -> String {
 }
 
 impl Repository {
+    /// Any name will do for a tree, but for the empty one.
     fn tree_sha(&self) -> String {
+        if self.files.is_empty() {
+            return "4b825dc642cb6eb9a060e54bf8d69288fbee4904".into();
+        }
         let mut all = Vec::new();
         for (path, body) in &self.files {
             all.extend_from_slice(format!("{path}\0{}\n", sha(body)).as_bytes());

@@ -100,7 +100,8 @@ async fn half_a_tree_the_promise_of_one_and_another_tree_prove_no_absence() {
     let (before, commit) = (desk.held("policy:").await, desk.last_commit().await);
     desk.hub.put("policies/new.md", "# New\n");
     let empty = |status| Trouble { empty_trees: Some(status), ..Trouble::default() };
-    let troubles = [empty(202), empty(204), empty(206), Trouble { other_trees: true, ..Trouble::default() }];
+    let troubles =
+        [empty(200), empty(202), empty(204), empty(206), Trouble { other_trees: true, ..Trouble::default() }];
     for trouble in troubles {
         desk.hub.trouble(trouble.clone());
         let report = desk.run().await;
@@ -109,6 +110,10 @@ async fn half_a_tree_the_promise_of_one_and_another_tree_prove_no_absence() {
     }
     desk.hub.trouble(Trouble::default());
     desk.ran([1, 0, 0, 12]).await;
+    for path in desk.hub.paths() {
+        desk.hub.remove(&path);
+    }
+    desk.ran([0, 0, 13, 0]).await;
 }
 
 #[tokio::test]
