@@ -1,8 +1,8 @@
 //! The one HTTP client: every request has a time limit, a size limit and the one retry policy, and every failure
 //! becomes an error whose kind says what to do next.
 //!
-//! Refuses endless redirects, redirects from https to http, and bodies beyond the caller's limit (reading stops at
-//! the first byte too many). Credentials are for the server that was asked: where it sends callers to another one, they
+//! Refuses what is no whole answer (202, 204, 206), endless redirects, redirects from https to http, and bodies beyond
+//! the caller's limit (reading stops at the first byte too many). Credentials are for the server that was asked: where it sends callers to another one, they
 //! stay behind. No error shows a credential: addresses are shown without user names and passwords.
 
 use std::sync::Arc;
@@ -56,6 +56,8 @@ pub struct Refusal<'a> {
     pub headers: &'a HeaderMap,
     /// The server's own words, as far as they are worth showing.
     pub complaint: &'a str,
+    /// All it said, or as much as is read of an error page.
+    pub said: &'a [u8],
     /// It is another server's, to which the one that was asked sends callers.
     pub elsewhere: bool,
 }
@@ -66,7 +68,7 @@ impl Refusal<'_> {
     }
 }
 
-/// An answer with status 2xx or 304.
+/// A whole answer: see [`Ask::is_answered_by`].
 #[derive(Debug)]
 pub struct Answer {
     pub status: StatusCode,
@@ -118,6 +120,21 @@ impl Ask {
     pub fn meaning(mut self, meaning: fn(&Refusal<'_>) -> Option<Error>) -> Self {
         self.meaning = Some(meaning);
         self
+    }
+
+    /// Part of an answer (206), the promise of one (202) and none at all (204) prove nothing, whatever they bring along.
+    fn is_answered_by(&self, status: StatusCode) -> bool {
+        match status.as_u16() {
+            200 | 203 => true,
+            201 => self.method != Method::GET,
+            304 => self.is_conditional(),
+            _ => false,
+        }
+    }
+
+    /// It may be answered with «not modified».
+    fn is_conditional(&self) -> bool {
+        [header::IF_NONE_MATCH, header::IF_MODIFIED_SINCE].iter().any(|name| self.headers.contains_key(name))
     }
 }
 
@@ -208,6 +225,10 @@ impl Http {
     pub async fn once(&self, ask: &Ask) -> Result<Answer> {
         let response = self.respond(ask).await?;
         let (status, headers) = (response.status(), response.headers().clone());
+        if !ask.is_answered_by(status) {
+            let message = format!("the server answered {status}, which is no whole answer");
+            return Err(Error::new(Kind::Unavailable, message).answered(status.as_u16()));
+        }
         let body = body(response, ask).await?;
         Ok(Answer { status, headers, body })
     }
@@ -223,7 +244,7 @@ impl Http {
             .remedy_is("Name the address it sends callers to, if it is to be trusted."))
     }
 
-    /// An answer with status 2xx or 304, its body still to be read.
+    /// A consent (2xx), or 304 where that was asked for; its body is still to be read.
     async fn respond(&self, ask: &Ask) -> Result<reqwest::Response> {
         self.requests.fetch_add(1, Ordering::Relaxed);
         let mut response = self.sent(ask).await?;
@@ -237,10 +258,13 @@ impl Http {
             asked = Some(elsewhere);
         }
         let (status, headers) = (response.status(), response.headers().clone());
-        if !status.is_success() && status != StatusCode::NOT_MODIFIED {
+        let is_same = status == StatusCode::NOT_MODIFIED && ask.is_conditional();
+        if !status.is_success() && !is_same {
             let elsewhere = response.url().origin() != ask.url.origin();
-            let complaint = without_secret(complaint(response).await, &ask.headers);
-            let refusal = Refusal { status, headers: &headers, complaint: &complaint, elsewhere };
+            let said = said(response).await;
+            let complaint = without_secret(complaint(&said), &ask.headers);
+            let refusal =
+                Refusal { status, headers: &headers, complaint: &complaint, said: &said, elsewhere };
             let meant = ask.meaning.and_then(|meaning| meaning(&refusal));
             return Err(meant.unwrap_or_else(|| self.refusal(status, &headers, &complaint)));
         }
@@ -348,9 +372,8 @@ async fn body(mut response: reqwest::Response, ask: &Ask) -> Result<Bytes> {
     Ok(if body.capacity() / 2 > body.len() { Bytes::copy_from_slice(&body) } else { body.freeze() })
 }
 
-/// The first line of an error page, if it is text and not a page.
-async fn complaint(mut response: reqwest::Response) -> String {
-    const SHOWN_MAX: usize = 160;
+/// As much of an error page as is worth reading.
+async fn said(mut response: reqwest::Response) -> Vec<u8> {
     let mut body = Vec::new();
     while let Ok(Some(chunk)) = response.chunk().await {
         body.extend_from_slice(&chunk[..chunk.len().min(COMPLAINT_BYTES_MAX - body.len())]);
@@ -358,7 +381,13 @@ async fn complaint(mut response: reqwest::Response) -> String {
             break;
         }
     }
-    let text = String::from_utf8_lossy(&body);
+    body
+}
+
+/// The first line of an error page, if it is text and not a page.
+fn complaint(said: &[u8]) -> String {
+    const SHOWN_MAX: usize = 160;
+    let text = String::from_utf8_lossy(said);
     let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     if line.starts_with('<') { String::new() } else { line.chars().take(SHOWN_MAX).collect() }
 }

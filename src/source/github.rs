@@ -21,6 +21,7 @@ use tokio::sync::Semaphore;
 use url::Url;
 
 use super::globs::Globs;
+use super::object_id;
 use super::silence::Silence;
 use super::{Cursors, Event, Sink, Source, Versions};
 use crate::clock::{SharedClock, rfc3339_ms};
@@ -71,12 +72,12 @@ pub struct GitHub {
 #[derive(Deserialize)]
 struct Commit {
     sha: String,
-    commit: Option<Inner>,
+    commit: Inner,
 }
 
 #[derive(Deserialize)]
 struct Inner {
-    tree: Option<Named>,
+    tree: Named,
 }
 
 #[derive(Deserialize)]
@@ -86,6 +87,7 @@ struct Named {
 
 #[derive(Deserialize)]
 struct Tree {
+    sha: String,
     tree: Vec<Node>,
     #[serde(default)]
     truncated: bool,
@@ -174,9 +176,7 @@ impl GitHub {
         self.silence.forget();
         let url = self.url(&["commits", self.branch()])?;
         let commit: Commit = self.get(url, COMMIT_BYTES_MAX).await.map_err(|error| self.explain(error))?;
-        let tree =
-            commit.commit.and_then(|inner| inner.tree).map_or_else(|| commit.sha.clone(), |tree| tree.sha);
-        Ok((commit.sha, tree))
+        Ok((commit.sha, commit.commit.tree.sha))
     }
 
     fn explain(&self, error: Error) -> Error {
@@ -194,7 +194,20 @@ impl GitHub {
         if recursive {
             url.query_pairs_mut().append_pair("recursive", "1");
         }
-        self.get(url, TREE_BYTES_MAX).await
+        let tree: Tree = self.get(url, TREE_BYTES_MAX).await?;
+        // What another tree lacks, of an older commit for instance, is not gone from this one.
+        let odd = if !tree.sha.eq_ignore_ascii_case(sha) {
+            tree.sha.as_str()
+        } else if tree.tree.is_empty() && !tree.truncated && !object_id::is_empty_tree(sha) {
+            "an empty one"
+        } else {
+            return Ok(tree);
+        };
+        Err(Error::new(
+            Kind::Unavailable,
+            format!("GitHub was asked for the tree {sha} and answered with {odd}"),
+        )
+        .remedy_is("Run again; if it stays so, see what is between GitHub and trueup."))
     }
 
     /// Every file of a tree. GitHub cuts large trees short; then each folder is asked for by itself.
@@ -260,28 +273,21 @@ fn too_large(what: &str) -> Error {
         .remedy_is("Read the repository with `git = \"https://…\"` instead: it has no such limit.")
 }
 
-/// GitHub says "no more requests" with 403 (or 429) and a count of zero, and "not so fast" with a `Retry-After`.
+/// What GitHub's own words say when requests came too fast, whatever the headers say; enterprise servers have the older.
+const TOO_FAST: [&str; 2] = ["secondary rate limit", "abuse detection mechanism"];
+/// What GitHub asks those to wait whom it does not tell how long.
+const TOO_FAST_WAIT_MS: u64 = 60_000;
+
+/// GitHub says "no more requests" with 403 (or 429) and a count of zero, and "not so fast" with a `Retry-After` or in words
+/// alone.
 fn meaning(refusal: &Refusal<'_>) -> Option<Error> {
-    let status = refusal.status.as_u16();
     let after = refusal.header("retry-after").and_then(|text| text.trim().parse::<u64>().ok());
-    match (status, after) {
-        (403, Some(seconds)) => {
-            let error = Error::new(Kind::Throttled, "GitHub asked to slow down");
-            Some(error.retry_after_ms(seconds.saturating_mul(1_000)))
-        }
+    match (refusal.status.as_u16(), after) {
+        (403, Some(seconds)) => Some(too_fast(seconds.saturating_mul(1_000))),
         (403 | 429, None) if refusal.header("x-ratelimit-remaining") == Some("0") => {
-            let reset = refusal.header("x-ratelimit-reset").and_then(|text| text.trim().parse::<i64>().ok());
-            let reset = reset.and_then(|seconds| Timestamp::from_second(seconds).ok());
-            let until = reset.map_or_else(|| "later".to_owned(), rfc3339_ms);
-            Some(
-                Error::new(
-                    Kind::Throttled,
-                    format!("GitHub's rate limit is used up; it is reset at {until}"),
-                )
-                .remedy_is("Run again after that, or set a token (`token_env`): it allows far more requests.")
-                .retry_after_ms(NEVER),
-            )
+            Some(used_up(refusal.header("x-ratelimit-reset")))
         }
+        (403 | 429, None) if is_too_fast(refusal.said) => Some(too_fast(TOO_FAST_WAIT_MS)),
         // What a branch that does not exist is answered with.
         (422, _) => {
             Some(Error::new(Kind::NotFound, format!("the server answered 422: {}", refusal.complaint)))
@@ -290,8 +296,28 @@ fn meaning(refusal: &Refusal<'_>) -> Option<Error> {
     }
 }
 
-/// The blob's bytes, as many as the tree and the answer itself say.
-fn decode(blob: &Blob, listed: Option<u64>) -> Result<Bytes> {
+fn is_too_fast(said: &[u8]) -> bool {
+    let said = String::from_utf8_lossy(said).to_lowercase();
+    TOO_FAST.iter().any(|words| said.contains(words))
+}
+
+fn too_fast(wait_ms: u64) -> Error {
+    Error::new(Kind::Throttled, "GitHub asked to slow down").retry_after_ms(wait_ms)
+}
+
+fn used_up(reset: Option<&str>) -> Error {
+    let reset = reset.and_then(|text| Timestamp::from_second(text.trim().parse().ok()?).ok());
+    let (until, when) = match reset {
+        Some(at) => (format!("it is reset at {}", rfc3339_ms(at)), "after that"),
+        None => ("GitHub did not say until when".to_owned(), "in an hour"),
+    };
+    Error::new(Kind::Throttled, format!("GitHub's rate limit is used up; {until}"))
+        .remedy_is(format!("Run again {when}, or set a token (`token_env`): it allows far more requests."))
+        .retry_after_ms(NEVER)
+}
+
+/// The blob's bytes, as many as the tree and the answer itself say, and those its name stands for.
+fn decode(blob: &Blob, sha: &str, listed: Option<u64>) -> Result<Bytes> {
     let odd = |what: String| Error::new(Kind::Invalid, what);
     if blob.encoding != "base64" {
         return Err(odd(format!("the blob came as {}, base64 was expected", blob.encoding)));
@@ -303,7 +329,7 @@ fn decode(blob: &Blob, listed: Option<u64>) -> Result<Bytes> {
     // An answer that was cut short is no document: the next run asks again.
     match [blob.size, listed].into_iter().flatten().find(|size| *size != got) {
         Some(size) => Err(Error::new(Kind::Unavailable, format!("the blob has {size} bytes, {got} arrived"))),
-        None => Ok(Bytes::from(bytes)),
+        None => object_id::check_blob(sha, &bytes).map(|()| Bytes::from(bytes)),
     }
 }
 
@@ -350,7 +376,10 @@ impl Source for GitHub {
             other => other,
         }
         .context(doing)?;
-        Ok(Body { bytes: decode(&blob, entry.size).context(doing)?, version: entry.version.clone() })
+        Ok(Body {
+            bytes: decode(&blob, &entry.version, entry.size).context(doing)?,
+            version: entry.version.clone(),
+        })
     }
 
     fn requests(&self) -> u64 {
@@ -401,14 +430,21 @@ mod tests {
     }
 
     #[test]
-    fn a_blob_is_decoded_across_its_line_feeds_and_checked_for_size() {
+    fn a_blob_is_decoded_across_its_line_feeds_and_checked_for_size_and_name() {
         let blob = |content: &str, size| Blob { content: content.into(), encoding: "base64".into(), size };
-        assert_eq!(decode(&blob("IyDt\nlZnsuZk=\n", None), Some(8)).unwrap(), "# 학칙".as_bytes());
-        assert_eq!(decode(&blob("", Some(0)), None).unwrap(), "");
+        let (rules, empty, x) = (
+            "f35ff70a470bab30fe420fe6a57b05822c545377",
+            "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391",
+            "c1b0730e0133447badcfd47fd144e254807b06e1",
+        );
+        assert_eq!(decode(&blob("IyDt\nlZnsuZk=\n", None), rules, Some(8)).unwrap(), "# 학칙".as_bytes());
+        assert_eq!(decode(&blob("", Some(0)), empty, None).unwrap(), "");
+        assert_eq!(decode(&blob("eA==", Some(1)), x, Some(1)).unwrap(), "x");
+        assert_eq!(decode(&blob("eQ==", Some(1)), x, Some(1)).unwrap_err().kind(), Kind::Unavailable);
         for (said, listed) in [(Some(2), None), (None, Some(2)), (Some(1), Some(2)), (Some(2), Some(1))] {
-            let short = decode(&blob("eA==", said), listed).unwrap_err();
+            let short = decode(&blob("eA==", said), x, listed).unwrap_err();
             assert_eq!(short.kind(), Kind::Unavailable, "{said:?} {listed:?}");
         }
-        assert_eq!(decode(&blob("!!", None), None).unwrap_err().kind(), Kind::Invalid);
+        assert_eq!(decode(&blob("!!", None), x, None).unwrap_err().kind(), Kind::Invalid);
     }
 }

@@ -15,6 +15,7 @@ pub mod files;
 pub mod git;
 pub mod github;
 pub mod globs;
+mod object_id;
 pub mod rest;
 pub mod rss;
 mod silence;

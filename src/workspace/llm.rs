@@ -120,7 +120,7 @@ impl Llm {
         let ask = self.request("models", LOOK_TIMEOUT)?;
         match self.http.send(&ask).await {
             Ok(_) => Ok(vec![format!("model {}", self.model)]),
-            Err(error) if matches!(error.http_status(), Some(400..=400 | 404..=405 | 501)) => {
+            Err(error) if matches!(error.http_status(), Some(204 | 400 | 404..=405 | 501)) => {
                 Ok(vec![format!("model {}, which it does not list", self.model)])
             }
             Err(error) => Err(error),

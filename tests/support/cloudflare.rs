@@ -36,7 +36,11 @@ struct Service {
     throttled: usize,
     bulk_writes: Vec<usize>,
     broken: Vec<String>,
+    /// What is said instead, by the path that is asked for.
+    lie: Option<Lie>,
 }
+
+type Lie = Box<dyn Fn(&str) -> Option<Reply> + Send>;
 
 pub struct Kv {
     pub server: Server,
@@ -80,6 +84,11 @@ impl Kv {
         self.service.lock().unwrap().throttled = requests;
     }
 
+    /// Answer so, wherever it has an answer to a path.
+    pub fn lie(&self, lie: impl Fn(&str) -> Option<Reply> + Send + 'static) {
+        self.service.lock().unwrap().lie = Some(Box::new(lie));
+    }
+
     /// Pairs in each bulk write so far.
     pub fn bulk_writes(&self) -> Vec<usize> {
         self.service.lock().unwrap().bulk_writes.clone()
@@ -95,6 +104,9 @@ impl Service {
     fn answer(&mut self, request: &Request, clock: Option<&SharedClock>) -> Reply {
         if request.headers.get("authorization").map(String::as_str) != Some(&format!("Bearer {TOKEN}")) {
             return refusal(403, 10_000, "Authentication error");
+        }
+        if let Some(lie) = self.lie.as_ref().and_then(|lie| lie(&request.path)) {
+            return lie;
         }
         if self.throttled > 0 {
             self.throttled -= 1;
@@ -232,7 +244,7 @@ fn result(result: &Value, info: Value) -> Reply {
     Reply::ok(body.to_string()).header("Content-Type", "application/json")
 }
 
-fn refusal(status: u16, code: i64, message: &str) -> Reply {
+pub fn refusal(status: u16, code: i64, message: &str) -> Reply {
     let body = json!({"success": false, "errors": [{"code": code, "message": message}], "messages": [], "result": null});
     Reply::status(status).body(body.to_string()).header("Content-Type", "application/json")
 }

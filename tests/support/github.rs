@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use trueup::record::Fingerprint;
+use sha1::{Digest as _, Sha1};
 
 use super::http::{Reply, Request, Server};
 
@@ -20,18 +20,26 @@ struct Repository {
 }
 
 /// What goes wrong.
-#[derive(Default, Clone)]
+#[derive(Debug, Default, Clone)]
 pub struct Trouble {
     /// Blobs of these contents are answered with 502.
     pub broken_blobs: BTreeSet<String>,
     /// Of these all but the last byte is answered, as if that were all.
     pub short_blobs: BTreeSet<String>,
+    /// Of these the last byte is another one.
+    pub other_blobs: BTreeSet<String>,
     pub broken_trees: bool,
+    /// Trees are answered with this status and no entries.
+    pub empty_trees: Option<u16>,
+    /// Trees are answered with one that was not asked for.
+    pub other_trees: bool,
     /// The recursive tree leaves out this many files and says so; with `deep`, every other tree does too.
     pub truncated: Option<usize>,
     pub deep: bool,
     /// Every request is answered with 403 and this reset time.
     pub rate_limited_until: Option<i64>,
+    /// This many requests are told that they came too fast, in words alone.
+    pub too_fast: usize,
     /// This many requests are taken and not answered.
     pub silent: usize,
 }
@@ -88,13 +96,18 @@ impl Hub {
     }
 }
 
-/// Forty hex digits that tell a content; the client takes any.
+/// What git calls a blob.
 pub fn sha(bytes: &[u8]) -> String {
-    Fingerprint::of(bytes).to_string()[..40].to_owned()
+    let head = format!("blob {}\0", bytes.len());
+    hex::encode(Sha1::new().chain_update(head).chain_update(bytes).finalize())
 }
 
 impl Repository {
+    /// Any name will do for a tree, but for the empty one.
     fn tree_sha(&self) -> String {
+        if self.files.is_empty() {
+            return "4b825dc642cb6eb9a060e54bf8d69288fbee4904".into();
+        }
         let mut all = Vec::new();
         for (path, body) in &self.files {
             all.extend_from_slice(format!("{path}\0{}\n", sha(body)).as_bytes());
@@ -116,6 +129,12 @@ impl Repository {
                 .header("X-RateLimit-Limit", "60")
                 .header("X-RateLimit-Remaining", "0")
                 .header("X-RateLimit-Reset", reset.to_string());
+        }
+        if self.trouble.too_fast > 0 {
+            self.trouble.too_fast -= 1;
+            let said = "{\n  \"documentation_url\": \"https://docs.github.com/rest\",\n  \"message\": \"You have \
+                        exceeded a secondary rate limit. Please wait a few minutes before you try again.\"\n}";
+            return Reply::status(403).body(said).header("X-RateLimit-Remaining", "4000");
         }
         let (path, query) = request.path.split_once('?').unwrap_or((&request.path, ""));
         let Some(rest) = path.strip_prefix("/repos/knue/policies/") else { return not_found() };
@@ -147,6 +166,13 @@ impl Repository {
     fn tree(&mut self, wanted: &str, recursive: bool) -> Reply {
         if self.trouble.broken_trees {
             return Reply::status(502);
+        }
+        if let Some(status) = self.trouble.empty_trees {
+            return json_reply(status, &json!({"sha": wanted, "url": "u", "tree": [], "truncated": false}));
+        }
+        if self.trouble.other_trees {
+            let other = sha(b"another tree");
+            return json_reply(200, &json!({"sha": other, "url": "u", "tree": [], "truncated": false}));
         }
         let Some(files) = self.trees.get(wanted).cloned() else { return not_found() };
         let mut nodes: Vec<Value> = Vec::new();
@@ -180,9 +206,12 @@ impl Repository {
             return Reply::status(502);
         }
         let left_out = usize::from(self.trouble.short_blobs.contains(wanted));
-        let body = &body[..body.len() - left_out];
+        let mut body = body[..body.len() - left_out].to_vec();
+        if self.trouble.other_blobs.contains(wanted) {
+            *body.last_mut().unwrap() ^= 1;
+        }
         let mut content = String::new();
-        for line in STANDARD.encode(body).as_bytes().chunks(60) {
+        for line in STANDARD.encode(&body).as_bytes().chunks(60) {
             content.push_str(std::str::from_utf8(line).unwrap());
             content.push('\n');
         }

@@ -1,6 +1,7 @@
 //! What people trust trueup with: undo, follow-up work, why, audit, ownership; each on real stores and by the program.
 
 mod absence;
+mod answers;
 mod audit;
 mod drained;
 pub mod exports;

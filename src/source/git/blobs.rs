@@ -12,6 +12,7 @@ use super::program::Program;
 use crate::error::{Error, Kind, Result, from_io};
 use crate::portion::Portion;
 use crate::source::files::VALUE_MAX;
+use crate::source::object_id;
 
 /// Names sent ahead of the answers. They fit a pipe many times over, so writing never waits for reading.
 const TOGETHER_MAX: usize = 256;
@@ -88,13 +89,16 @@ fn is_name(sha: &str) -> bool {
 struct Process {
     child: Child,
     output: BufReader<std::process::ChildStdout>,
+    /// Of an object that is damaged.
+    remedy: String,
 }
 
 impl Process {
     fn start(program: &Program) -> Result<Self> {
         let mut child = program.blobs()?;
         let output = child.stdout.take().ok_or_else(|| Error::bug("git cat-file has no output"))?;
-        Ok(Process { child, output: BufReader::with_capacity(128 * 1024, output) })
+        let output = BufReader::with_capacity(128 * 1024, output);
+        Ok(Process { child, output, remedy: program.mended_by() })
     }
 
     /// An error means that the process is of no use any more.
@@ -116,7 +120,8 @@ impl Process {
             if blobs.len() == asked {
                 return Ok(());
             }
-            let blob = if is_name(&shas[blobs.len()]) { self.blob()? } else { Err(gone()) };
+            let sha = &shas[blobs.len()];
+            let blob = if is_name(sha) { self.blob(sha)? } else { Err(gone()) };
             portion.add(blob.as_ref().map_or(0, Bytes::len));
             blobs.push(blob);
         }
@@ -155,7 +160,7 @@ impl Process {
     }
 
     #[allow(clippy::result_large_err)] // the outer error ends the process, the inner one is the answer
-    fn blob(&mut self) -> Result<Result<Bytes>> {
+    fn blob(&mut self, sha: &str) -> Result<Result<Bytes>> {
         let (kind, size) = self.head()?;
         let Some(size) = size else { return Ok(Err(gone())) };
         if kind != "blob" || size > VALUE_MAX {
@@ -166,7 +171,9 @@ impl Process {
         let mut bytes = vec![0; usize::try_from(size).unwrap_or(0)];
         self.output.read_exact(&mut bytes).map_err(|error| from_io(error, "reading a blob"))?;
         self.skip(1)?;
-        Ok(Ok(Bytes::from(bytes)))
+        // Git hands out what lies in the place of an object; only its `fsck` looks whether it belongs there.
+        let whole = object_id::check_blob(sha, &bytes).map_err(|error| error.remedy_is(&self.remedy));
+        Ok(whole.map(|()| Bytes::from(bytes)))
     }
 
     fn skip(&mut self, bytes: u64) -> Result<()> {

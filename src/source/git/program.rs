@@ -65,12 +65,29 @@ impl Program {
         Ok(Program { place: Place::Folder { path: real, above } })
     }
 
+    /// What to do about an object that is damaged.
+    pub fn mended_by(&self) -> String {
+        match &self.place {
+            Place::Bare(path) => {
+                format!("Remove {}: it is a copy, and the next run fetches it again.", path.display())
+            }
+            Place::Folder { path, .. } => {
+                format!(
+                    "Look at `git -C {} fsck`, and fetch what it names from another copy.",
+                    path.display()
+                )
+            }
+        }
+    }
+
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new("git");
         for name in INHERITED {
             command.env_remove(name);
         }
         command.env("GIT_TERMINAL_PROMPT", "0").env("GIT_OPTIONAL_LOCKS", "0").env("LC_ALL", "C");
+        // An object is what its name says, not what somebody keeps to be shown in its place.
+        command.env("GIT_NO_REPLACE_OBJECTS", "1");
         if std::env::var_os("GIT_SSH_COMMAND").is_none() {
             command.env("GIT_SSH_COMMAND", "ssh -o BatchMode=yes -o ConnectTimeout=10");
         }

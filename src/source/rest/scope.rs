@@ -302,13 +302,8 @@ async fn ask(api: &Api, which: &Which, turn: &Turn<'_>, stop: &AtomicBool) -> Re
     read
 }
 
-/// It is a whole answer, and says that it is JSON.
+/// It says that it is JSON.
 fn check_kind(answer: &Answer) -> Result<()> {
-    // Part of a list (206), or the promise of one (202), proves nothing.
-    if !matches!(answer.status.as_u16(), 200 | 203) {
-        let message = format!("the answer is {}, and no whole list", answer.status);
-        return Err(Error::new(Kind::Unavailable, message));
-    }
     let kind = answer.header(header::CONTENT_TYPE).unwrap_or_default();
     let media = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let is_json = media.is_empty() || media.ends_with("/json") || media.ends_with("+json");

@@ -111,10 +111,7 @@ impl Rss {
         feed.silence.heard(&answer, self.clock.now());
         let answer = answer?;
         if answer.status == StatusCode::NOT_MODIFIED {
-            return match marks {
-                Some(_) => Ok(Board::Unchanged),
-                None => Err(Error::new(Kind::Invalid, "the server says «not modified» to a first question")),
-            };
+            return Ok(Board::Unchanged);
         }
         let reading = || format!("reading {}", shown(&feed.url));
         let text = charset::decode(&answer.body, answer.header(CONTENT_TYPE)).context(reading)?;

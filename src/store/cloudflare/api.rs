@@ -5,7 +5,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use reqwest::{Method, header};
+use reqwest::{Method, StatusCode, header};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -13,7 +13,7 @@ use url::Url;
 
 use super::metadata;
 use crate::error::{Error, Kind, Result};
-use crate::http::{Ask, Http, parse_url};
+use crate::http::{Ask, Http, Refusal, parse_url};
 use crate::secret::Secret;
 
 pub const API: &str = "https://api.cloudflare.com/client/v4";
@@ -62,6 +62,9 @@ struct Complaint {
 struct Info {
     #[serde(default)]
     cursor: Option<String>,
+    /// Of this page.
+    #[serde(default)]
+    count: Option<usize>,
     #[serde(default)]
     total_pages: Option<u32>,
 }
@@ -81,6 +84,7 @@ pub struct Line {
 
 pub struct Lines {
     pub lines: Vec<Line>,
+    /// Where the list goes on; `None` = it ends here.
     pub cursor: Option<String>,
 }
 
@@ -146,9 +150,9 @@ impl Api {
         Ok(url)
     }
 
-    /// A value, byte for byte; `None` = there is none.
+    /// A value, byte for byte; `None` = Cloudflare itself says that there is no such key.
     pub async fn value(&self, key: &str) -> Result<Option<Bytes>> {
-        let ask = self.request(Method::GET, self.url(&["values", key])?)?;
+        let ask = self.request(Method::GET, self.url(&["values", key])?)?.meaning(only_a_key);
         match self.http.send(&ask).await {
             Ok(answer) => Ok(Some(answer.body)),
             Err(error) if error.kind() == Kind::NotFound => Ok(None),
@@ -166,10 +170,7 @@ impl Api {
         if let Some(cursor) = cursor {
             url.query_pairs_mut().append_pair("cursor", cursor);
         }
-        let answer: Envelope<Vec<Line>> = self.ask(Method::GET, url, None).await?;
-        let cursor = answer.result_info.and_then(|info| info.cursor).filter(|cursor| !cursor.is_empty());
-        let lines = answer.result.ok_or_else(|| Error::new(Kind::Invalid, "Cloudflare listed no keys"))?;
-        Ok(Lines { lines, cursor })
+        page(self.ask(Method::GET, url, None).await?)
     }
 
     /// Write many pairs; the keys that were not taken come back.
@@ -211,9 +212,52 @@ impl Api {
         if envelope.success {
             return Ok(envelope);
         }
-        let said = envelope.errors.iter().map(|one| format!("{} ({})", one.message, one.code));
-        Err(Error::new(Kind::Invalid, format!("Cloudflare refused: {}", said.collect::<Vec<_>>().join("; "))))
+        Err(refused(&envelope.errors))
     }
+}
+
+/// A page of a listing that says whether it is the last one: an empty cursor does, a missing one says nothing.
+fn page(answer: Envelope<Vec<Line>>) -> Result<Lines> {
+    let lines = answer.result.ok_or_else(|| odd("has no keys"))?;
+    let info = answer.result_info.unwrap_or_default();
+    let cursor = info.cursor.ok_or_else(|| odd("does not say whether it goes on"))?;
+    match info.count {
+        Some(count) if count != lines.len() => {
+            Err(odd(&format!("says that it has {count} keys, and has {}", lines.len())))
+        }
+        _ => Ok(Lines { lines, cursor: Some(cursor).filter(|cursor| !cursor.is_empty()) }),
+    }
+}
+
+/// A listing nobody can go by.
+pub fn odd(what: &str) -> Error {
+    Error::new(Kind::Unavailable, format!("Cloudflare's listing {what}"))
+        .remedy_is("Run again; if it stays so, see what is between Cloudflare and trueup.")
+}
+
+/// "Key not found", in Cloudflare's own words.
+const NO_SUCH_KEY: i64 = 10_009;
+
+/// That there is no such page, or no such namespace, is not said of a key.
+fn only_a_key(refusal: &Refusal<'_>) -> Option<Error> {
+    if refusal.status != StatusCode::NOT_FOUND {
+        return None;
+    }
+    let envelope = serde_json::from_slice::<Envelope<Value>>(refusal.said).ok();
+    let errors = envelope.filter(|said| !said.success && !refusal.elsewhere).map(|said| said.errors);
+    match errors {
+        Some(errors) if errors.iter().any(|error| error.code == NO_SUCH_KEY) => None,
+        Some(errors) => Some(refused(&errors)),
+        None => Some(
+            Error::new(Kind::Unavailable, "the answer is 404, and not from Cloudflare's API")
+                .remedy_is("Check `endpoint`, and see what is between Cloudflare and trueup."),
+        ),
+    }
+}
+
+fn refused(errors: &[Complaint]) -> Error {
+    let said = errors.iter().map(|one| format!("{} ({})", one.message, one.code));
+    Error::new(Kind::Invalid, format!("Cloudflare refused: {}", said.collect::<Vec<_>>().join("; ")))
 }
 
 /// Ids are 32 hex digits; anything else is a title.

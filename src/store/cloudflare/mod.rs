@@ -21,9 +21,11 @@ use crate::record::Version;
 
 mod api;
 mod metadata;
+mod walk;
 
 pub use api::{API, Namespace};
 use api::{Api, Line, Pair};
+use walk::Walk;
 
 /// What the service documents, with room for what JSON and base64 add to a bulk write of 100 MB.
 pub const PROFILE: Profile = Profile {
@@ -70,7 +72,7 @@ struct LeftOff {
     /// The last key that was handed out.
     after: String,
     rest: Vec<Line>,
-    cursor: Option<String>,
+    walk: Walk,
 }
 
 impl Cloudflare {
@@ -86,26 +88,24 @@ impl Cloudflare {
     /// Lines behind `after`, `limit` at most, and whether more follow.
     async fn lines(&self, query: &Query<'_>) -> Result<(Vec<Line>, bool)> {
         let mut lines = Vec::new();
-        let (mut rest, mut cursor, mut begun) = match self.resume(query) {
-            Some(left) => (left.rest, left.cursor, true),
-            None => (Vec::new(), None, false),
+        let (mut rest, mut walk) = match self.resume(query) {
+            Some(left) => (left.rest, left.walk),
+            None => (Vec::new(), Walk::default()),
         };
         loop {
             let wanted = query.limit - lines.len();
             let taken: Vec<Line> = rest.drain(..rest.len().min(wanted)).collect();
             lines.extend(taken);
-            if lines.len() == query.limit || (begun && rest.is_empty() && cursor.is_none()) {
+            if lines.len() == query.limit || (rest.is_empty() && walk.is_over()) {
                 break;
             }
-            let page = self.api.keys(query.prefix, cursor.as_deref()).await?;
-            begun = true;
-            cursor = page.cursor;
-            let behind = |line: &Line| query.after.is_none_or(|after| line.name.as_str() > after);
-            rest = page.lines.into_iter().filter(behind).collect();
+            let page = self.api.keys(query.prefix, walk.cursor()).await?;
+            rest = walk.on(query.prefix, page)?;
+            rest.retain(|line| query.after.is_none_or(|after| line.name.as_str() > after));
         }
-        let more = !rest.is_empty() || cursor.is_some();
+        let more = !rest.is_empty() || !walk.is_over();
         if let Some(last) = lines.last().filter(|_| more) {
-            let left = LeftOff { prefix: query.prefix.to_owned(), after: last.name.clone(), rest, cursor };
+            let left = LeftOff { prefix: query.prefix.to_owned(), after: last.name.clone(), rest, walk };
             *self.left_off.lock().unwrap_or_else(PoisonError::into_inner) = Some(left);
         }
         Ok((lines, more))
@@ -136,13 +136,13 @@ impl Cloudflare {
         let mut values = self.values(&open).await?.into_iter();
         let mut items = Vec::with_capacity(lines.len());
         for (line, told) in lines.into_iter().zip(told) {
-            match told {
-                Some(listed) => items.push(listed),
-                // Gone since it was listed: then it is not there.
-                None => {
-                    items.extend(values.next().flatten().map(|value| listed(line.name, value, query.what)))
-                }
-            }
+            items.push(match told {
+                Some(told) => told,
+                None => match values.next().flatten() {
+                    Some(value) => listed(line.name, value, query.what),
+                    None => return Err(unread(&line.name)),
+                },
+            });
         }
         Ok(Page { items, more })
     }
@@ -178,6 +178,12 @@ fn version_of(value: &Bytes) -> Version {
 fn listed(key: String, value: Bytes, what: What) -> Listed {
     let version = version_of(&value);
     Listed { key, version, fingerprint: None, value: (what == What::Values).then_some(value) }
+}
+
+/// Listings and reads are late by turns: which of them is, nobody can tell.
+fn unread(key: &str) -> Error {
+    Error::new(Kind::Unavailable, format!("Cloudflare lists the key {key} and has no value for it"))
+        .remedy_is("Run again in a minute: what was written or deleted a moment ago is shown late.")
 }
 
 /// What a line of the listing says by itself; `None` = the value must be read.

@@ -42,15 +42,23 @@ async fn scenario_08_blobs_that_cannot_be_fetched_are_failed_and_fetched_next_ti
 }
 
 #[tokio::test]
-async fn a_blob_that_arrives_short_is_not_taken_for_its_document() {
-    let desk = Desk::with_policies(12).exporting();
-    let short_blobs = BTreeSet::from([sha(policy(3).as_bytes())]);
-    desk.hub.trouble(Trouble { short_blobs, ..Trouble::default() });
-    let report = desk.run().await;
-    assert_eq!((did(&report), report.counts.failed, report.exit_code()), ([11, 0, 0, 0], 1, 3));
-    desk.hub.trouble(Trouble::default());
-    desk.ran([1, 0, 0, 11]).await;
-    assert!(desk.object("p03").unwrap().ends_with(&policy(3)));
+async fn a_blob_that_arrives_short_or_as_another_is_not_taken_for_its_document() {
+    let third = || BTreeSet::from([sha(policy(3).as_bytes())]);
+    let short = Trouble { short_blobs: third(), ..Trouble::default() };
+    let other = Trouble { other_blobs: third(), ..Trouble::default() };
+    for trouble in [short, other] {
+        let desk = Desk::with_policies(12).exporting();
+        desk.hub.trouble(trouble.clone());
+        let report = desk.run().await;
+        assert_eq!(
+            (did(&report), report.counts.failed, report.exit_code()),
+            ([11, 0, 0, 0], 1, 3),
+            "{trouble:?}"
+        );
+        desk.hub.trouble(Trouble::default());
+        desk.ran([1, 0, 0, 11]).await;
+        assert!(desk.object("p03").unwrap().ends_with(&policy(3)));
+    }
 }
 
 #[tokio::test]
@@ -82,6 +90,30 @@ async fn scenario_09_a_tree_that_cannot_be_read_fails_the_run_and_changes_nothin
     assert_eq!((desk.held("policy:").await, desk.last_commit().await), (before, commit));
     let run = desk.last_run().await;
     assert_eq!((&run["status"], &run["totalProcessed"]), (&"failed".into(), &30.into()));
+}
+
+#[tokio::test]
+async fn half_a_tree_the_promise_of_one_and_another_tree_prove_no_absence() {
+    let mut desk = Desk::with_policies(12);
+    desk.more = "guard = { max_delete = \"100%\" }\n".into();
+    desk.ran([12, 0, 0, 0]).await;
+    let (before, commit) = (desk.held("policy:").await, desk.last_commit().await);
+    desk.hub.put("policies/new.md", "# New\n");
+    let empty = |status| Trouble { empty_trees: Some(status), ..Trouble::default() };
+    let troubles =
+        [empty(200), empty(202), empty(204), empty(206), Trouble { other_trees: true, ..Trouble::default() }];
+    for trouble in troubles {
+        desk.hub.trouble(trouble.clone());
+        let report = desk.run().await;
+        assert_eq!(report.exit_code(), 5, "{trouble:?}: {report:#?}");
+        assert_eq!((desk.held("policy:").await, desk.last_commit().await), (before.clone(), commit.clone()));
+    }
+    desk.hub.trouble(Trouble::default());
+    desk.ran([1, 0, 0, 12]).await;
+    for path in desk.hub.paths() {
+        desk.hub.remove(&path);
+    }
+    desk.ran([0, 0, 13, 0]).await;
 }
 
 #[tokio::test]
@@ -117,6 +149,26 @@ async fn scenario_11_a_used_up_rate_limit_costs_one_request_and_names_the_reset(
     let sent = desk.hub.server.requests();
     assert_eq!(sent[0].headers["authorization"], "Bearer hunter2");
     assert_eq!(desk.last_run().await["status"], "failed");
+}
+
+#[tokio::test]
+async fn a_reset_time_that_cannot_be_read_is_not_made_up() {
+    let desk = Desk::with_policies(5);
+    desk.hub.trouble(Trouble { rate_limited_until: Some(i64::MAX), ..Trouble::default() });
+    let error = &desk.run().await.errors[0];
+    assert!(error.message.ends_with("is used up; GitHub did not say until when"), "{error:?}");
+    assert!(error.remedy.contains("in an hour"), "{error:?}");
+}
+
+#[tokio::test]
+async fn requests_that_came_too_fast_are_no_lack_of_rights_and_wait_a_minute() {
+    let desk = Desk::with_policies(5);
+    desk.hub.trouble(Trouble { too_fast: 2, ..Trouble::default() });
+    desk.ran([5, 0, 0, 0]).await;
+    assert_eq!(desk.clock.slept_ms(), 2 * 60_000);
+    desk.hub.trouble(Trouble { too_fast: usize::MAX, ..Trouble::default() });
+    let report = desk.run().await;
+    assert_eq!((report.exit_code(), report.errors[0].kind), (5, Kind::Throttled), "{report:#?}");
 }
 
 #[tokio::test]

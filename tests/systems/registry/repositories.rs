@@ -124,6 +124,48 @@ async fn a_damaged_cache_is_made_anew() {
     desk.ran([0, 1, 0, 19]).await;
 }
 
+/// The content of another blob in the place of this one, as git keeps single objects.
+fn exchange(at: &Path, path: &str, with: &str) -> std::path::PathBuf {
+    let place = |path: &str| {
+        let sha = git(at, &["rev-parse", &format!("HEAD:{path}")]);
+        at.join(format!(".git/objects/{}/{}", &sha[..2], &sha[2..]))
+    };
+    let (place, other) = (place(path), place(with));
+    let kept = at.join("kept");
+    std::fs::rename(&place, &kept).unwrap();
+    std::fs::copy(other, place).unwrap();
+    kept
+}
+
+#[tokio::test]
+async fn a_damaged_object_is_not_taken_for_its_document() {
+    let mut desk = Desk::new();
+    let at = repository(&desk, 20);
+    desk.from = format!("{{ git = \"{}\" }}", at.display());
+    let kept = exchange(&at, "policies/p03.md", "policies/p04.md");
+    let report = desk.run().await;
+    assert_eq!(
+        (did(&report), report.counts.failed, report.exit_code()),
+        ([19, 0, 0, 0], 1, 3),
+        "{report:#?}"
+    );
+    assert!(report.errors[0].remedy.contains("fsck"), "{report:#?}");
+    let sha = git(&at, &["rev-parse", "HEAD:policies/p03.md"]);
+    std::fs::rename(kept, at.join(format!(".git/objects/{}/{}", &sha[..2], &sha[2..]))).unwrap();
+    desk.ran([1, 0, 0, 19]).await;
+    assert_eq!(desk.policy("p03").await["title"], "Policy 3");
+}
+
+#[tokio::test]
+async fn a_document_is_what_its_sha_says_and_not_what_git_is_told_to_show_for_it() {
+    let mut desk = Desk::new();
+    let at = repository(&desk, 20);
+    git(&at, &["replace", "HEAD:policies/p03.md", "HEAD:policies/p04.md"]);
+    desk.from = format!("{{ git = \"{}\" }}", at.display());
+    desk.ran([20, 0, 0, 0]).await;
+    assert_eq!(desk.policy("p03").await["title"], "Policy 3");
+}
+
 #[tokio::test]
 async fn what_cannot_be_reached_fails_the_run_and_names_it() {
     let mut desk = Desk::new();
