@@ -62,6 +62,10 @@ fn meaning(db: &DbError) -> Error {
         code if *code == SqlState::INVALID_CATALOG_NAME => {
             error.remedy_is("Create the database, or correct the DSN.")
         }
+        code if *code == SqlState::INSUFFICIENT_PRIVILEGE && is_row_security(db) => error.remedy_is(
+            "Rows are hidden from the PostgreSQL role, and what is hidden would look as if it were gone. Let the role see all \
+             of them (`ALTER ROLE … BYPASSRLS`, or make it the owner of the table), or use another one.",
+        ),
         code if *code == SqlState::INSUFFICIENT_PRIVILEGE => {
             error.remedy_is("Grant the PostgreSQL role the right it lacks.")
         }
@@ -78,6 +82,11 @@ fn meaning(db: &DbError) -> Error {
         }
         _ => error,
     }
+}
+
+/// By the place in PostgreSQL that says so: its words are in the server's language.
+fn is_row_security(db: &DbError) -> bool {
+    db.routine() == Some("check_enable_rls")
 }
 
 fn is_schema_missing(code: &SqlState) -> bool {

@@ -38,6 +38,10 @@ const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(2);
 const KEEPALIVE_PROBES: u32 = 3;
 
+/// What a database or a role may have set otherwise, and what would make us read something else than is there. Rows that
+/// row security hides would look as if they were gone: without it PostgreSQL refuses to read, as it does for `pg_dump`.
+const SETTINGS: &str = "SET row_security = off";
+
 /// An open connection. Dropping it ends it.
 pub struct Session {
     client: Client,
@@ -81,8 +85,11 @@ impl Session {
             }
         }
         let session = outcome.map_err(|error| error.while_(format!("connecting to {}", place.shown())))?;
-        // A server older than 14, or a pooler, does not know it: takeover is then slower, not wrong.
-        let _ = session.client.batch_execute("SET client_connection_check_interval = '500ms'").await;
+        // Both in one round trip. Alone, because what fails takes the settings beside it along: a server older than 14, or
+        // a pooler, does not know it, and takeover is then slower, not wrong.
+        let check = session.client.batch_execute("SET client_connection_check_interval = '500ms'");
+        let (settled, _) = tokio::join!(within(STATEMENT_MAX, session.client.batch_execute(SETTINGS)), check);
+        settled.map_err(|error| error.while_(format!("connecting to {}", place.shown())))?;
         Ok(session)
     }
 
