@@ -77,9 +77,13 @@ fn meaning(db: &DbError) -> Error {
         code if ["23", "44", "P0"].contains(&&code.code()[..2]) => {
             error.remedy_is("A rule of the table keeps it out. Change the rule, or what the source says.")
         }
-        code if is_schema_missing(code) => {
-            error.remedy_is("Run `trueup replica init NAME` to install or upgrade the schema.")
+        code if *code == SqlState::INVALID_SCHEMA_NAME => {
+            error.remedy_is("Give the PostgreSQL role a `search_path` with a schema that exists.")
         }
+        code if is_schema_missing(code) => error.remedy_is(
+            "What is named there was removed or altered in the database: put it back, or run again to have made anew what \
+             trueup makes.",
+        ),
         _ => error,
     }
 }
@@ -89,7 +93,8 @@ fn is_row_security(db: &DbError) -> bool {
     db.routine() == Some("check_enable_rls")
 }
 
-fn is_schema_missing(code: &SqlState) -> bool {
+/// A table, a column, a function or a schema is not there.
+pub fn is_schema_missing(code: &SqlState) -> bool {
     [
         SqlState::UNDEFINED_TABLE,
         SqlState::UNDEFINED_COLUMN,
