@@ -1,14 +1,15 @@
 //! Something in front of a bucket answers in its place: a login page, a proxy, half a server. None of it is taken for
-//! an empty bucket or a deletion.
+//! an empty bucket, a missing object or a deletion.
 
 use trueup::clock::SystemClock;
 use trueup::error::Kind;
 use trueup::secret::Secret;
 use trueup::store::objects::{Bucket, Objects};
-use trueup::store::{Access, Item, StoreExt, What};
+use trueup::store::{Access, Item, Outcome, StoreExt, What};
 
 use crate::support::http::{Reply, Request, Server};
 
+const NO_KEY: &str = "<Error><Code>NoSuchKey</Code><Message>no</Message></Error>";
 const PAGE: &str = "<!DOCTYPE html><html><body>Please log in</body></html>";
 
 fn listed(keys: &[&str]) -> String {
@@ -76,6 +77,7 @@ async fn an_answer_that_is_no_listing_is_not_an_empty_bucket() {
         (Reply::ok(&listed(&["a"])[..200]), "ends in the middle"),
         (Reply::ok(elsewhere), "does not begin with"),
         (Reply::ok(listed(&["b", "a"])), "not in the order of the keys"),
+        (Reply::status(404).body(PAGE), "404 with <html> instead of a listing"),
         (Reply::endless(), "does not end"),
     ] {
         server.answer(move |_| reply.clone());
@@ -94,12 +96,56 @@ async fn an_answer_that_is_no_listing_is_not_an_empty_bucket() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_counts_as_deleted_because_a_page_says_200() {
+async fn a_value_is_gone_when_the_server_itself_says_so_and_lists_it_no_more() {
+    let (server, store) = bucket(Access::Read).await;
+    let told = |status: u16, body: &'static str| {
+        server.answer(move |request| match &request.path[..] {
+            _ if is_listing(request) && request.path.contains("prefix=a") => Reply::ok(listed(&["a"])),
+            _ if is_listing(request) => Reply::ok(listed(&["a", "b"])),
+            "/bucket/a" => Reply::status(status).body(body),
+            _ => object(request),
+        });
+    };
+    for (status, body) in [(404, PAGE), (404, ""), (206, "x"), (202, "x")] {
+        told(status, body);
+        let listing = store.list_all("", What::Values).await.unwrap_err();
+        assert_eq!(listing.kind(), Kind::Unavailable, "{listing}");
+        let reading = store.get_one("a").await.unwrap_err();
+        assert!(reading.to_string().contains(&status.to_string()), "{reading}");
+        assert!(reading.remedy().contains("endpoint"), "{}", reading.remedy());
+    }
+    told(404, NO_KEY);
+    assert!(store.get_one("a").await.unwrap().is_none());
+    let error = store.list_all("", What::Values).await.unwrap_err();
+    assert!(error.to_string().contains("a is listed, and the server says that it is not there"), "{error}");
+    server.answer(|request| match &request.path[..] {
+        _ if is_listing(request) && request.path.contains("prefix=a") => Reply::ok(listed(&["a.txt"])),
+        _ if is_listing(request) => Reply::ok(listed(&["a", "b"])),
+        "/bucket/a" => Reply::status(404).body(NO_KEY),
+        _ => object(request),
+    });
+    let left = store.list_all("", What::Values).await.unwrap();
+    assert_eq!(left.iter().map(|line| line.key.as_str()).collect::<Vec<_>>(), ["b"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_counts_as_deleted_because_something_in_between_does_not_know_it() {
     let (server, store) = bucket(Access::Write).await;
+    server.answer(|request| match request.method.as_str() {
+        "HEAD" => Reply::status(404),
+        _ => Reply::status(404).body(PAGE),
+    });
+    let error = store.write_one(Item::delete("a")).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Unavailable, "{error}");
     server.answer(|request| match request.method.as_str() {
         "POST" => Reply::ok(PAGE),
         _ => object(request),
     });
     let error = store.write_one(Item::delete("a")).await.unwrap_err();
     assert!(error.to_string().contains("200 with <html> instead of word of what was deleted"), "{error}");
+    server.answer(|request| match request.method.as_str() {
+        "HEAD" => Reply::status(404),
+        _ => Reply::status(404).body(NO_KEY),
+    });
+    assert_eq!(store.write_one(Item::delete("a")).await.unwrap(), Outcome::AlreadySo(None));
 }

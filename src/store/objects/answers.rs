@@ -1,5 +1,5 @@
-//! What a server answered, looked at before the client does. The client takes any document for a listing: a login page would
-//! be an empty bucket. Here an answer is what was asked for, or an error.
+//! What a server answered, looked at before the client does. The client takes any document for a listing, and any 404 for
+//! "no such object": a login page would be an empty bucket. Here an answer is what was asked for, or an error.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -48,6 +48,8 @@ enum Asked {
     Listing,
     Removal,
     Object,
+    /// Its answers have no body.
+    Head,
     Other,
 }
 
@@ -58,6 +60,7 @@ impl Asked {
         match request.method().as_str() {
             "GET" if asks("list-type=2") => Asked::Listing,
             "GET" => Asked::Object,
+            "HEAD" => Asked::Head,
             "POST" if asks("delete") => Asked::Removal,
             _ => Asked::Other,
         }
@@ -70,6 +73,8 @@ impl Asked {
             Asked::Object if status.is_success() && status != StatusCode::OK => {
                 Err(self.instead(&answer, ""))
             }
+            Asked::Head => Ok(answer),
+            _ if status == StatusCode::NOT_FOUND => self.missing(answer).await,
             _ => Ok(answer),
         }
     }
@@ -95,11 +100,22 @@ impl Asked {
         }
     }
 
+    /// Not found, as the server itself says it: others in between say it with a page of their own.
+    async fn missing(self, answer: HttpResponse) -> Result<HttpResponse, HttpError> {
+        let (answer, body) = whole(answer).await?;
+        let root = listing::root(&body);
+        if root.as_deref() != Some("Error") {
+            return Err(self.instead(&answer, &shown(root)));
+        }
+        let (parts, _) = answer.into_parts();
+        Ok(HttpResponse::from_parts(parts, body.into()))
+    }
+
     fn instead(self, answer: &HttpResponse, with: &str) -> HttpError {
         let what = match self {
             Asked::Listing => "a listing",
             Asked::Removal => "word of what was deleted",
-            Asked::Object => "an object",
+            Asked::Object | Asked::Head => "an object",
             Asked::Other => "an answer",
         };
         no_answer(&format!("the server answered {}{with} instead of {what}", answer.status().as_u16()))

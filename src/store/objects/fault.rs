@@ -9,9 +9,14 @@ use super::answers::NoAnswer;
 use crate::error::{Error, Kind};
 use crate::tls;
 
-/// The object is not there; a missing bucket is something else.
+/// The object is not there, in the server's own words; a missing bucket is something else.
 pub(super) fn is_missing(error: &Raw) -> bool {
-    matches!(error, Raw::NotFound { .. }) && !text_of(error).contains("NoSuchBucket")
+    matches!(error, Raw::NotFound { .. }) && text_of(error).contains("<Code>NoSuchKey</Code>")
+}
+
+/// Not found, and no word to go with it: answers to HEAD have none.
+pub(super) fn is_perhaps_missing(error: &Raw) -> bool {
+    matches!(error, Raw::NotFound { .. })
 }
 
 /// The condition of a write did not hold.

@@ -125,12 +125,21 @@ impl Objects {
         Ok(found)
     }
 
+    /// The line with its value; `None` = it went away meanwhile, and the listing says so too.
     async fn with_value(&self, mut line: Listed) -> Result<Option<Listed>> {
-        Ok(self.fetch(&line.key).await?.map(|stored| {
+        if let Some(stored) = self.fetch(&line.key).await? {
             line.version = stored.version;
             line.value = Some(stored.value);
-            line
-        }))
+            return Ok(Some(line));
+        }
+        let again = self.lines(&Query { limit: 1, ..Query::keys(&line.key) }).await?;
+        let still =
+            again.first().is_some_and(|object| object.location.as_ref()[self.prefix.len()..] == line.key);
+        if still {
+            let message = format!("{} is listed, and the server says that it is not there", line.key);
+            return Err(Error::new(Kind::Unavailable, message));
+        }
+        Ok(None)
     }
 }
 
