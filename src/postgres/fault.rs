@@ -62,6 +62,10 @@ fn meaning(db: &DbError) -> Error {
         code if *code == SqlState::INVALID_CATALOG_NAME => {
             error.remedy_is("Create the database, or correct the DSN.")
         }
+        code if *code == SqlState::INSUFFICIENT_PRIVILEGE && is_row_security(db) => error.remedy_is(
+            "Rows are hidden from the PostgreSQL role, and what is hidden would look as if it were gone. Let the role see all \
+             of them (`ALTER ROLE … BYPASSRLS`, or make it the owner of the table), or use another one.",
+        ),
         code if *code == SqlState::INSUFFICIENT_PRIVILEGE => {
             error.remedy_is("Grant the PostgreSQL role the right it lacks.")
         }
@@ -73,14 +77,24 @@ fn meaning(db: &DbError) -> Error {
         code if ["23", "44", "P0"].contains(&&code.code()[..2]) => {
             error.remedy_is("A rule of the table keeps it out. Change the rule, or what the source says.")
         }
-        code if is_schema_missing(code) => {
-            error.remedy_is("Run `trueup replica init NAME` to install or upgrade the schema.")
+        code if *code == SqlState::INVALID_SCHEMA_NAME => {
+            error.remedy_is("Give the PostgreSQL role a `search_path` with a schema that exists.")
         }
+        code if is_schema_missing(code) => error.remedy_is(
+            "What is named there was removed or altered in the database: put it back, or run again to have made anew what \
+             trueup makes.",
+        ),
         _ => error,
     }
 }
 
-fn is_schema_missing(code: &SqlState) -> bool {
+/// By the place in PostgreSQL that says so: its words are in the server's language.
+fn is_row_security(db: &DbError) -> bool {
+    db.routine() == Some("check_enable_rls")
+}
+
+/// A table, a column, a function or a schema is not there.
+pub fn is_schema_missing(code: &SqlState) -> bool {
     [
         SqlState::UNDEFINED_TABLE,
         SqlState::UNDEFINED_COLUMN,

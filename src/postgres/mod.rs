@@ -38,6 +38,11 @@ const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(2);
 const KEEPALIVE_PROBES: u32 = 3;
 
+/// What a database or a role may have set otherwise, and what would make us read something else than is there. Rows that
+/// row security hides would look as if they were gone: without it PostgreSQL refuses to read, as it does for `pg_dump`.
+/// Names of types are compared with the ones we know, which have no quotes.
+const SETTINGS: &str = "SET row_security = off; SET quote_all_identifiers = off";
+
 /// An open connection. Dropping it ends it.
 pub struct Session {
     client: Client,
@@ -81,8 +86,12 @@ impl Session {
             }
         }
         let session = outcome.map_err(|error| error.while_(format!("connecting to {}", place.shown())))?;
-        // A server older than 14, or a pooler, does not know it: takeover is then slower, not wrong.
-        let _ = session.client.batch_execute("SET client_connection_check_interval = '500ms'").await;
+        // Both in one round trip. Alone, because what fails takes the settings beside it along: a server older than 14, or
+        // a pooler, does not know it, and takeover is then slower, not wrong.
+        let check = session.client.batch_execute("SET client_connection_check_interval = '500ms'");
+        let settled = session.client.batch_execute(SETTINGS);
+        let (settled, _) = tokio::join!(within(STATEMENT_MAX, settled), within(STATEMENT_MAX, check));
+        settled.map_err(|error| error.while_(format!("connecting to {}", place.shown())))?;
         Ok(session)
     }
 
@@ -166,8 +175,17 @@ pub async fn within<T>(
     max: Duration,
     work: impl Future<Output = Result<T, tokio_postgres::Error>>,
 ) -> Result<T> {
+    within_or(max, work, fault::from_postgres).await
+}
+
+/// The same, for those who know more about what an error means.
+pub async fn within_or<T>(
+    max: Duration,
+    work: impl Future<Output = Result<T, tokio_postgres::Error>>,
+    explain: fn(&tokio_postgres::Error) -> Error,
+) -> Result<T> {
     if let Ok(outcome) = tokio::time::timeout(max, work).await {
-        return outcome.map_err(|error| fault::from_postgres(&error));
+        return outcome.map_err(|error| explain(&error));
     }
     let message = format!("PostgreSQL did not answer within {} s", max.as_secs());
     Err(Error::new(Kind::Unavailable, message).remedy_is("Check that PostgreSQL is up and not overloaded."))

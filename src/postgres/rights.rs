@@ -28,13 +28,23 @@ const HERE: &str = "
 SELECT quote_ident(current_user), current_setting('transaction_read_only')::boolean, quote_ident(current_schema()),
        coalesce(has_schema_privilege(current_schema(), 'CREATE'), false)";
 
+/// A table of which row security would hide rows.
+const HIDDEN: &str =
+    "SELECT t.name FROM unnest($1::text[]) AS t(name) WHERE row_security_active(to_regclass(t.name)) LIMIT 1";
+
 /// Whether we have this right to these tables, named as SQL does.
 pub async fn check(session: &Session, tables: &[&str], right: Right) -> Result<()> {
+    let here = within(STATEMENT_MAX, session.query_one(HERE, &[])).await?;
+    let (role, read_only): (&str, bool) = (here.get(0), here.get(1));
+    if let Some(hidden) = within(STATEMENT_MAX, session.query_opt(HIDDEN, &[&tables])).await? {
+        return Err(denied(
+            format!("row security hides rows of {} from the role {role}", hidden.get::<_, &str>(0)),
+            format!("ALTER ROLE {role} BYPASSRLS;"),
+        ));
+    }
     if right == Right::Read {
         return Ok(());
     }
-    let here = within(STATEMENT_MAX, session.query_one(HERE, &[])).await?;
-    let (role, read_only): (&str, bool) = (here.get(0), here.get(1));
     if read_only {
         return Err(standby());
     }

@@ -6,12 +6,12 @@ use bytes::{Bytes, BytesMut};
 use futures::SinkExt;
 use tokio_postgres::{Statement, Transaction};
 
-use super::Replica;
 use super::codec::{self, Change, CopyBuffer, Quarantined, Read, Row, Rows};
 use super::meters::{add, set};
 use super::schema::Tables;
+use super::{Replica, within};
 use crate::error::{Error, Kind, Result};
-use crate::postgres::{BULK_MAX, STATEMENT_MAX, Session, within};
+use crate::postgres::{BULK_MAX, STATEMENT_MAX, Session};
 
 /// From here on COPY is cheaper than sending arrays.
 const COPY_ROWS_MIN: usize = 256;

@@ -6,14 +6,14 @@ use bytes::Bytes;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use super::Replica;
 use super::base::pages;
 use super::codec::Change;
 use super::state::State;
+use super::{Replica, within};
 use crate::error::{Error, Kind, Result};
 use crate::etcd::request::key_at;
 use crate::etcd::{range_end, revision_of};
-use crate::postgres::{BULK_MAX, STATEMENT_MAX, Session, prefix_end, within};
+use crate::postgres::{BULK_MAX, STATEMENT_MAX, Session, prefix_end};
 
 /// Keys of the mirror read at once.
 const PAGE_ROWS: i64 = 20_000;

@@ -8,15 +8,15 @@ use bytes::{BufMut, Bytes, BytesMut};
 use tokio::sync::mpsc;
 use tokio_postgres::Transaction;
 
-use super::Replica;
 use super::apply::{Applier, copy};
 use super::codec::{self, Change, Quarantined, Read};
 use super::meters::add;
 use super::state::{BasePlace, State};
+use super::{Replica, within};
 use crate::error::{Error, Kind, Result};
 use crate::etcd::request::key;
 use crate::etcd::{Client, RangeRequest, fault, range_end, revision_of};
-use crate::postgres::{BULK_MAX, STATEMENT_MAX, prefix_end, within};
+use crate::postgres::{BULK_MAX, STATEMENT_MAX, prefix_end};
 
 /// What a page aims at: large enough that etcd's counting of the rest is small, small enough for memory.
 const PAGE_BYTES: usize = 8 << 20;

@@ -1,10 +1,10 @@
 //! Could it run? Both sides are reached and asked for what running takes, in ways that change nothing.
 
-use super::Replica;
 use super::schema::{self, Tables};
+use super::{Replica, within};
 use crate::error::Result;
 use crate::postgres::rights::{self, Right};
-use crate::postgres::{STATEMENT_MAX, Session, pooler, within};
+use crate::postgres::{STATEMENT_MAX, Session, pooler};
 
 impl Replica {
     /// etcd, with findings for people.

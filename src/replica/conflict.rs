@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
-use super::Replica;
+use super::{Replica, within};
 use crate::error::{Error, Kind, Result};
 use crate::etcd::request::key;
-use crate::postgres::{STATEMENT_MAX, Session, within};
+use crate::postgres::{STATEMENT_MAX, Session};
 
 /// Longest listing a person is shown.
 const SHOWN_MAX: i64 = 1_000;

@@ -17,11 +17,11 @@ use super::packing::{Build, Pending, Planned, Window};
 use super::settle::{Look, fetch_text};
 use super::slot::Slot;
 use super::state::State;
-use super::{ConflictRule, Replica};
+use super::{ConflictRule, Replica, within};
 use crate::error::{Error, Kind, Result};
 use crate::etcd::request::{key, put, unmoved};
 use crate::etcd::{RangeRequest, TxnRequest, fault, revision_of};
-use crate::postgres::{STATEMENT_MAX, Session, within};
+use crate::postgres::{STATEMENT_MAX, Session};
 use crate::retry::{Patience, backoff_ms};
 
 /// While etcd is away, and between attempts at an etcd that refuses.

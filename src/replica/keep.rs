@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::Replica;
+use super::{Replica, within};
 use crate::error::Result;
-use crate::postgres::{BULK_MAX, Session, prefix_end, within};
+use crate::postgres::{BULK_MAX, Session, prefix_end};
 
 /// Rows per statement: short locks, and others get their turn.
 const STEP_ROWS: i64 = 5_000;

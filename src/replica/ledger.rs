@@ -13,9 +13,9 @@ use super::outcome::Outcome;
 use super::packing::Planned;
 use super::run::AbortOnDrop;
 use super::schema::Tables;
-use super::{ConflictRule, Replica};
+use super::{ConflictRule, Replica, within};
 use crate::error::Result;
-use crate::postgres::{STATEMENT_MAX, Session, within};
+use crate::postgres::{STATEMENT_MAX, Session};
 
 /// Outcomes and the marker's revision, in one statement: after a crash either both are there or neither is, and an
 /// instance that no longer leads writes nothing.

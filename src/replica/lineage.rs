@@ -9,11 +9,11 @@ use bytes::Bytes;
 
 use super::slot::Slot;
 use super::state::State;
-use super::{Replica, codec};
+use super::{Replica, codec, within};
 use crate::error::{Error, Kind, Result};
 use crate::etcd::request::{key, key_at, touch};
 use crate::etcd::{KeyValue, RangeRequest, range_end, revision_of};
-use crate::postgres::{STATEMENT_MAX, Session, within};
+use crate::postgres::{STATEMENT_MAX, Session};
 
 impl Replica {
     /// Stop unless etcd is the cluster whose history we hold. Returns its id and revision.

@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::clock::SharedClock;
 use crate::error::{Error, Kind, Result};
 use crate::etcd::{Client, EtcdPlace};
-use crate::postgres::{PostgresPlace, Session};
+use crate::postgres::{self, PostgresPlace, Session, fault};
 use crate::secret::SecretRef;
 
 mod apply;
@@ -186,4 +186,16 @@ impl Replica {
     fn prefix(&self) -> &str {
         &self.spec.etcd.prefix
     }
+}
+
+/// Wait for PostgreSQL, as everybody does. What is missing there is what `replica init` installs.
+async fn within<T>(max: Duration, work: impl Future<Output = Result<T, tokio_postgres::Error>>) -> Result<T> {
+    postgres::within_or(max, work, |error| {
+        let told = fault::from_postgres(error);
+        if error.code().is_some_and(fault::is_schema_missing) {
+            return told.remedy_is("Run `trueup replica init NAME` to install or upgrade the schema.");
+        }
+        told
+    })
+    .await
 }

@@ -3,12 +3,12 @@
 
 use serde::Serialize;
 
-use super::Replica;
 use super::apply::Applier;
 use super::state::State;
+use super::{Replica, within};
 use crate::error::{Error, Kind, Result};
 use crate::etcd::request::key;
-use crate::postgres::{BULK_MAX, STATEMENT_MAX, Session, prefix_end, within};
+use crate::postgres::{BULK_MAX, STATEMENT_MAX, Session, prefix_end};
 
 /// What `replica resync` did.
 #[derive(Debug, Clone, Serialize)]

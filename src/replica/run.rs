@@ -11,9 +11,9 @@ use super::apply::{Applier, Batch};
 use super::drain::Drainer;
 use super::meters::{Metering, add, set};
 use super::state::State;
-use super::{Replica, watch};
+use super::{Replica, watch, within};
 use crate::error::{Error, Kind, Result};
-use crate::postgres::{STATEMENT_MAX, Session, within};
+use crate::postgres::{STATEMENT_MAX, Session};
 use crate::retry::{Patience, backoff_ms};
 
 /// A standby looks this often: takeover is due within three seconds.

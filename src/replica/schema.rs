@@ -3,9 +3,9 @@
 use serde::Serialize;
 use tokio_postgres::GenericClient;
 
-use super::Replica;
+use super::{Replica, within};
 use crate::error::{Error, Kind, Result};
-use crate::postgres::{BULK_MAX, STATEMENT_MAX, Session, quoted, within};
+use crate::postgres::{BULK_MAX, STATEMENT_MAX, Session, quoted};
 
 /// Every migration in order; a number is never reused and a text never changed once released.
 const MIGRATIONS: [(i32, &str, &str); 6] = [

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::codec;
 use super::drain::Drainer;
 use super::ledger::Decided;
 use super::meters::add;
 use super::outcome::Outcome;
 use super::packing::{Head, Pending, Planned, plan};
 use super::schema::Tables;
+use super::{codec, within};
 use crate::error::{Error, Kind, Result};
-use crate::postgres::{STATEMENT_MAX, prefix_end, within};
+use crate::postgres::{STATEMENT_MAX, prefix_end};
 
 /// Queued writes looked at together.
 const WINDOW_ROWS: i64 = 2_000;

@@ -10,11 +10,11 @@ use super::drain::{Drainer, Trouble};
 use super::ledger::{Decided, Ledger};
 use super::outcome::{self, Form, Outcome};
 use super::packing::{Pending, Planned};
-use super::{ConflictRule, Replica};
+use super::{ConflictRule, Replica, within};
 use crate::error::{Error, Kind, Result};
 use crate::etcd::request::{key, key_at, put, unmoved};
 use crate::etcd::{KeyValue, RangeRequest, TxnRequest, fault, revision_of};
-use crate::postgres::{STATEMENT_MAX, within};
+use crate::postgres::STATEMENT_MAX;
 
 /// Keys looked at per transaction of reads, twice each.
 const LOOKS_MAX: usize = 60;

@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 
-use super::Replica;
 use super::schema::Tables;
+use super::{Replica, within};
 use crate::error::{Error, Kind, Result};
-use crate::postgres::{STATEMENT_MAX, Session, within};
+use crate::postgres::{STATEMENT_MAX, Session};
 
 /// `etcd_sync_state` as it was read.
 #[derive(Debug, Clone)]

@@ -5,11 +5,11 @@ use serde::Serialize;
 
 use super::pace::{Beat, LOOK_BACK_MS};
 use super::run::LOCK;
-use super::{Metering, Rates, Replica};
+use super::{Metering, Rates, Replica, within};
 use crate::error::{Fault, Result};
 use crate::etcd::request::key;
 use crate::etcd::revision_of;
-use crate::postgres::{BULK_MAX, Session, within};
+use crate::postgres::{BULK_MAX, Session};
 
 /// What `replica status` shows.
 #[derive(Debug, Clone, Serialize)]

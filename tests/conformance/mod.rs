@@ -5,6 +5,7 @@ pub mod reading;
 pub mod stores;
 pub mod writing;
 
+mod bucket_lies;
 mod cloudflare;
 mod etcd;
 mod folder;

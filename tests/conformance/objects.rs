@@ -125,3 +125,32 @@ async fn no_message_shows_a_key() {
     let shown = format!("{error} {error:?} {to:?} {}", error.remedy());
     assert!(!shown.contains(canary.expose()), "{shown}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn markers_of_folders_are_nobodys_keys() {
+    let whole = s3::new_bucket();
+    let names = ["dir", "dir.txt", "dir/", "dir/x", "p/", "p/dir/", "p/dir/sub/", "p/k"];
+    for name in names {
+        s3::put_as_is(&whole, name, "");
+    }
+    let keys = async |store: &Objects, what| {
+        let found = store.list_all("", what).await.unwrap();
+        found.into_iter().map(|line| line.key).collect::<Vec<_>>()
+    };
+    let store = connect(&whole).await;
+    assert_eq!(keys(&store, What::Keys).await, ["dir", "dir.txt", "dir/x", "p/k"]);
+    assert_eq!(keys(&store, What::Values).await, ["dir", "dir.txt", "dir/x", "p/k"]);
+    let part = connect(&Bucket { prefix: "p".into(), ..whole }).await;
+    assert_eq!(keys(&part, What::Keys).await, ["k"], "not even the folder of the prefix itself");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_whose_name_is_no_key_is_told_and_never_taken_for_another() {
+    for name in ["/k", "a//k", "a/../k"] {
+        let bucket = s3::new_bucket();
+        s3::put_as_is(&bucket, name, "");
+        let error = Objects::connect(&bucket, Access::Read, &*SystemClock::new()).await.err().expect(name);
+        assert_eq!(error.kind(), Kind::Invalid, "{name}: {error}");
+        assert!(error.remedy().contains("rename"), "{name}: {}", error.remedy());
+    }
+}

@@ -1,8 +1,9 @@
 //! PostgreSQL keeps the contract of a store.
 
+use trueup::error::Kind;
 use trueup::postgres::PostgresPlace;
 use trueup::store::postgres::PostgresStore;
-use trueup::store::{Access, Item, StoreExt, What};
+use trueup::store::{Access, Item, Store, StoreExt, What};
 
 use super::stores::conforms;
 use crate::support;
@@ -54,4 +55,33 @@ async fn a_terminated_backend_is_replaced() {
     );
     support::until("the connection is seen to be gone", || store.connections_idle() == 0).await;
     assert!(store.get_one("a").await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn rows_that_row_security_hides_are_an_error_and_not_gone() {
+    let admin = support::postgres().await.fresh_database();
+    let whole = store(&admin, Access::Write).await;
+    for key in ["a", "b"] {
+        whole.write_one(Item::put(key, "1")).await.unwrap();
+    }
+    let query = |sql: &str| support::postgres::query(&admin, sql);
+    let role = format!("blind_{}", admin.rsplit('_').next().unwrap());
+    query(&format!("create role {role} login; grant select on trueup_kv to {role}"));
+    let blind = store(&admin.replacen("postgres@", &format!("{role}@"), 1), Access::Read).await;
+    assert_eq!(blind.list_all("", What::Keys).await.unwrap().len(), 2);
+    query("alter table trueup_kv enable row level security");
+    for policy in ["", "create policy half on trueup_kv using (key < 'b')"] {
+        query(policy);
+        let listed = blind.list_all("", What::Keys).await.unwrap_err();
+        let read = blind.get_one("b").await.unwrap_err();
+        for error in [listed, read] {
+            assert_eq!(error.kind(), Kind::Unauthorized, "{error}");
+            assert!(error.remedy().contains("BYPASSRLS"), "{}", error.remedy());
+        }
+        let checked = blind.check(Access::Read).await.unwrap_err();
+        assert!(checked.remedy().contains(&format!("ALTER ROLE {role} BYPASSRLS;")), "{}", checked.remedy());
+    }
+    query(&format!("alter role {role} bypassrls"));
+    assert_eq!(blind.list_all("", What::Keys).await.unwrap().len(), 2);
+    blind.check(Access::Read).await.unwrap();
 }

@@ -102,14 +102,24 @@ fn described(port: u16) -> Bucket {
 
 fn bucket_at(port: u16) -> Bucket {
     static NEXT: AtomicU32 = AtomicU32::new(1);
-    let bucket = format!("bucket-{}", NEXT.fetch_add(1, Ordering::SeqCst));
-    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
-    let head = "HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
-    write!(stream, "PUT /{bucket} {head}").unwrap();
+    let bucket =
+        Bucket { bucket: format!("bucket-{}", NEXT.fetch_add(1, Ordering::SeqCst)), ..described(port) };
+    put_as_is(&bucket, "", "");
+    bucket
+}
+
+/// Put an object of any name (without one, the bucket itself), as a console does.
+pub fn put_as_is(bucket: &Bucket, name: &str, value: &str) {
+    let host = bucket.endpoint.as_deref().unwrap().strip_prefix("http://").unwrap();
+    let slash = if name.is_empty() { "" } else { "/" };
+    let path = format!("/{}{slash}{name}", bucket.bucket);
+    let length = value.len();
+    let head = format!("HTTP/1.1\r\nHost: {host}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n");
+    let mut stream = TcpStream::connect(host).unwrap();
+    write!(stream, "PUT {path} {head}{value}").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200"), "creating a bucket: {answer}");
-    Bucket { bucket, ..described(port) }
+    assert!(answer.starts_with("HTTP/1.1 200"), "putting {path}: {answer}");
 }
 
 fn server() -> &'static Server {

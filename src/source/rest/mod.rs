@@ -28,6 +28,7 @@ use crate::http::{self, Http};
 use crate::record::{Body, Entry, Fingerprint, Scope};
 use crate::retry::Patience;
 
+mod dates;
 mod item;
 mod mend;
 mod met;

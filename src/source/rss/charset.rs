@@ -10,13 +10,21 @@ use crate::error::{Error, Kind, Result};
 /// The declaration stands at the very start; nobody writes a longer one.
 const DECLARATION_MAX: usize = 256;
 
+/// To the WHATWG these are windows-1252, in which every byte is a character: whatever else it is would be taken for that.
+const ASCII: [&str; 3] = ["us-ascii", "ascii", "ansi_x3.4-1968"];
+
 pub fn decode<'a>(bytes: &'a [u8], content_type: Option<&str>) -> Result<Cow<'a, str>> {
     if let Some((encoding, mark)) = Encoding::for_bom(bytes) {
         return strictly(encoding, &bytes[mark..]).ok_or_else(|| misfit(&[encoding.name()]));
     }
     let labels = [declared(bytes), content_type.and_then(said)];
-    let mut tried = Vec::new();
+    let (mut tried, mut is_named) = (Vec::new(), false);
     for label in labels.into_iter().flatten() {
+        if ASCII.iter().any(|ascii| ascii.eq_ignore_ascii_case(label.trim())) && !bytes.is_ascii() {
+            tried.push("US-ASCII".to_owned());
+            continue;
+        }
+        is_named = true;
         let Some(encoding) = by_label(&label) else {
             tried.push(label);
             continue;
@@ -26,9 +34,7 @@ pub fn decode<'a>(bytes: &'a [u8], content_type: Option<&str>) -> Result<Cow<'a,
         }
         tried.push(encoding.name().to_owned());
     }
-    if tried.is_empty()
-        && let Some(text) = strictly(UTF_8, bytes)
-    {
+    if !is_named && let Some(text) = strictly(UTF_8, bytes) {
         return Ok(text);
     }
     tried.push(UTF_8.name().to_owned());
@@ -90,5 +96,20 @@ mod tests {
         assert!(decode(wrongly, Some("text/xml; charset=UTF-8")).unwrap().contains("가나다"));
         assert_eq!(decode(b"\xEF\xBB\xBF<a/>", Some("text/xml; charset=euc-kr")).unwrap(), "<a/>");
         assert!(decode(b"<?xml version='1.0' encoding='klingon'?><a/>", None).is_err());
+    }
+
+    #[test]
+    fn what_is_said_to_be_ascii_and_is_more_is_read_as_what_it_is() {
+        for label in ["us-ascii", "ASCII", "ANSI_X3.4-1968"] {
+            let xml = |text: &str| format!("<?xml version='1.0' encoding='{label}'?><a>{text}</a>");
+            assert_eq!(decode(xml("cafe").as_bytes(), None).unwrap(), xml("cafe"));
+            assert_eq!(decode(xml("café").as_bytes(), None).unwrap(), xml("café"));
+            let korean = encoding_rs::EUC_KR.encode(&xml("가나다")).0.into_owned();
+            assert_eq!(decode(&korean, Some("text/xml; charset=euc-kr")).unwrap(), xml("가나다"));
+            let latin = encoding_rs::WINDOWS_1252.encode(&xml("café")).0.into_owned();
+            let error = decode(&latin, None).unwrap_err().to_string();
+            assert!(error.contains("not valid US-ASCII nor UTF-8"), "{error}");
+            assert!(decode("<a>é</a>".as_bytes(), Some(&format!("text/xml; charset={label}"))).is_ok());
+        }
     }
 }

@@ -52,10 +52,11 @@ const ATTACHMENT_DIGITS_MAX: usize = 4;
 
 /// Read a whole document. An error means: nothing of it counts.
 pub fn read(xml: &str) -> Result<Feed> {
-    if let Some(at) = xml.bytes().position(|byte| byte < 0x20 && !matches!(byte, b'\t' | b'\n' | b'\r')) {
+    if let Some(at) = xml.find(|c| !is_character(c)) {
         return Err(invalid(xml, at, "a control character"));
     }
     let mut reader = Reader::from_str(xml);
+    reader.config_mut().check_comments = true;
     let mut reading = Reading::default();
     loop {
         let event = reader.read_event();
@@ -73,6 +74,7 @@ pub fn read(xml: &str) -> Result<Feed> {
                 reading.end(tag.local_name().as_ref());
                 Ok(())
             }
+            Event::Text(text) if text.windows(3).any(|part| part == b"]]>") => Err(ill("]]> in text")),
             Event::Text(text) => {
                 text.xml10_content().map_err(text_fault).and_then(|text| reading.text(&text))
             }
@@ -93,7 +95,16 @@ fn no_feed() -> Error {
 }
 
 fn invalid(xml: &str, at: usize, what: &str) -> Error {
-    at_line(Error::new(Kind::Invalid, what), xml, at)
+    at_line(ill(what), xml, at)
+}
+
+fn ill(what: &str) -> Error {
+    Error::new(Kind::Invalid, what)
+}
+
+/// What XML takes for one.
+fn is_character(c: char) -> bool {
+    c >= ' ' && !matches!(c, '\u{FFFE}' | '\u{FFFF}') || matches!(c, '\t' | '\n' | '\r')
 }
 
 fn at_line(error: Error, xml: &str, at: usize) -> Error {
@@ -117,12 +128,8 @@ fn refuse_entities(doctype: &[u8]) -> Result<()> {
 
 /// XML's five and character references; nothing else exists without a declaration.
 fn resolve(name: &BytesRef<'_>) -> Result<char> {
-    if let Some(c) = name.resolve_char_ref().map_err(|error| Error::new(Kind::Invalid, error.to_string()))? {
-        return if c >= ' ' || matches!(c, '\t' | '\n' | '\r') {
-            Ok(c)
-        } else {
-            Err(Error::new(Kind::Invalid, "a reference to a control character"))
-        };
+    if let Some(c) = name.resolve_char_ref().map_err(|error| ill(&error.to_string()))? {
+        return if is_character(c) { Ok(c) } else { Err(ill("a reference to a control character")) };
     }
     match &**name {
         b"lt" => Ok('<'),
@@ -193,7 +200,9 @@ impl Reading {
     fn start(&mut self, tag: &BytesStart<'_>) -> Result<()> {
         self.depth += 1;
         for attr in tag.attributes() {
-            attr.map_err(|error| Error::new(Kind::Invalid, error.to_string()))?;
+            if attr.map_err(|error| ill(&error.to_string()))?.value.contains(&b'<') {
+                return Err(ill("< in an attribute"));
+            }
         }
         let qname = tag.name();
         let name = std::str::from_utf8(qname.as_ref())
@@ -208,8 +217,10 @@ impl Reading {
             return Ok(());
         }
         if self.dialect == Some(Dialect::Rss) && self.depth == 2 {
-            self.in_channel = name == "channel" && !self.saw_channel;
-            self.saw_channel |= self.in_channel;
+            self.in_channel = name == "channel";
+            if self.in_channel && std::mem::replace(&mut self.saw_channel, true) {
+                return Err(ill("a second channel"));
+            }
             return Ok(());
         }
         let Some(name) = name.strip_prefix(&*self.prefix) else { return Ok(()) };
@@ -229,7 +240,7 @@ impl Reading {
 
     fn root(&mut self, name: &str) -> Result<()> {
         if self.dialect.is_some() {
-            return Err(Error::new(Kind::Invalid, "a second root element"));
+            return Err(ill("a second root element"));
         }
         let (prefix, local) = name.rfind(':').map_or(("", name), |at| name.split_at(at + 1));
         self.dialect = match (prefix, local) {
@@ -311,7 +322,7 @@ impl Reading {
     fn text(&mut self, text: &str) -> Result<()> {
         if self.depth == 0 {
             let blank = text.trim_matches(['\u{feff}', ' ', '\t', '\r', '\n']).is_empty();
-            return if blank { Ok(()) } else { Err(Error::new(Kind::Invalid, "text outside the document")) };
+            return if blank { Ok(()) } else { Err(ill("text outside the document")) };
         }
         let depth = self.depth;
         if let Some(open) = &mut self.open {
@@ -326,7 +337,7 @@ impl Reading {
 
     fn reference(&mut self, c: char) -> Result<()> {
         if self.depth == 0 {
-            return Err(Error::new(Kind::Invalid, "text outside the document"));
+            return Err(ill("text outside the document"));
         }
         self.text(c.encode_utf8(&mut [0; 4]))
     }
@@ -447,11 +458,11 @@ fn atom_field(name: &str) -> Option<Field> {
 }
 
 fn attr(tag: &BytesStart<'_>, name: &str) -> Result<Option<String>> {
-    let found = tag.try_get_attribute(name).map_err(|error| Error::new(Kind::Invalid, error.to_string()))?;
+    let found = tag.try_get_attribute(name).map_err(|error| ill(&error.to_string()))?;
     let Some(found) = found else { return Ok(None) };
     let value = found
         .normalized_value(quick_xml::XmlVersion::Implicit1_0)
-        .map_err(|error| Error::new(Kind::Invalid, error.to_string()))?;
+        .map_err(|error| ill(&error.to_string()))?;
     Ok(Some(value.trim().to_owned()).filter(|value| !value.is_empty()))
 }
 

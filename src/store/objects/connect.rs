@@ -5,6 +5,7 @@ use std::time::Duration;
 use object_store::aws::AmazonS3Builder;
 use object_store::{ClientOptions, RetryConfig};
 
+use super::answers::Wary;
 use super::probe::{Conditions, probe_key};
 use super::{KEY_MAX, Objects};
 use crate::clock::Clock;
@@ -71,6 +72,7 @@ fn builder(to: &Bucket) -> Result<AmazonS3Builder> {
     let mut builder = AmazonS3Builder::from_env()
         .with_bucket_name(&to.bucket)
         .with_client_options(options)
+        .with_http_connector(Wary::default())
         .with_retry(retry);
     if let Some(endpoint) = &to.endpoint {
         if endpoint.starts_with("http://") && !is_local(endpoint) {

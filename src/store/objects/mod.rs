@@ -5,7 +5,8 @@
 //! creating is atomic where the server proved it, everything else is a look before the write (made safer by
 //! `If-Match` where that works). Fingerprints are not kept, because no listing shows them.
 //!
-//! Refused: keys with empty, `.` or `..` segments or control characters.
+//! Refused: keys with empty, `.` or `..` segments or control characters. Not seen: objects whose name ends in `/`, which
+//! consoles make for folders. An answer that is none (`answers`, `listing`) is an error, never an empty bucket.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -13,15 +14,17 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use object_store::aws::AmazonS3;
 use object_store::list::{PaginatedListOptions, PaginatedListStore as _};
 use object_store::path::Path;
-use object_store::{ObjectMeta, ObjectStoreExt as _};
+use object_store::{ListResult, ObjectMeta, ObjectStoreExt as _};
 
 use super::sift::sift;
 use super::{Access, Caps, Item, Listed, Mode, Outcome, Page, Query, Store, Stored, What, check_atomic};
 use crate::error::{Context, Error, Kind, Result};
 use crate::record::Version;
 
+mod answers;
 mod connect;
 mod fault;
+mod listing;
 mod placing;
 mod probe;
 
@@ -29,6 +32,7 @@ pub use connect::Bucket;
 pub use probe::Conditions;
 
 use fault::{explain, is_missing};
+use listing::Keys;
 
 /// Requests under way at the same time: hides the round trip without flooding a small server.
 const REQUESTS_AT_ONCE: usize = 16;
@@ -98,13 +102,20 @@ impl Objects {
             let below = Some(prefix.as_str()).filter(|prefix| !prefix.is_empty());
             let part = self.client.list_paginated(below, options.clone());
             let part = part.await.map_err(|error| explain(&error))?;
+            check_names(&part.result, &prefix)?;
             found.extend(part.result.objects.into_iter().filter(|object| !probe::is_probe(&object.location)));
+            if part.page_token.is_some() && part.page_token == options.page_token {
+                return Err(Error::new(Kind::Unavailable, "the server's listing does not go on"));
+            }
             options.page_token = part.page_token;
             if options.page_token.is_none() || found.len() > query.limit {
                 break;
             }
         }
-        if !found.is_sorted_by(|a, b| a.location.as_ref() < b.location.as_ref()) {
+        let first = found.first().map(|object| object.location.as_ref());
+        if !found.is_sorted_by(|a, b| a.location.as_ref() < b.location.as_ref())
+            || first.is_some_and(|first| options.offset.as_deref().is_some_and(|after| first <= after))
+        {
             return Err(Error::new(
                 Kind::Unavailable,
                 "the server's listing is not in the order of the keys",
@@ -114,12 +125,21 @@ impl Objects {
         Ok(found)
     }
 
+    /// The line with its value; `None` = it went away meanwhile, and the listing says so too.
     async fn with_value(&self, mut line: Listed) -> Result<Option<Listed>> {
-        Ok(self.fetch(&line.key).await?.map(|stored| {
+        if let Some(stored) = self.fetch(&line.key).await? {
             line.version = stored.version;
             line.value = Some(stored.value);
-            line
-        }))
+            return Ok(Some(line));
+        }
+        let again = self.lines(&Query { limit: 1, ..Query::keys(&line.key) }).await?;
+        let still =
+            again.first().is_some_and(|object| object.location.as_ref()[self.prefix.len()..] == line.key);
+        if still {
+            let message = format!("{} is listed, and the server says that it is not there", line.key);
+            return Err(Error::new(Kind::Unavailable, message));
+        }
+        Ok(None)
     }
 }
 
@@ -200,6 +220,22 @@ impl Store for Objects {
             Access::Write => Ok(self.try_conditions().await?.findings()),
         }
     }
+}
+
+/// The client makes paths of names, and two names may become one path. And a server may give what was not asked for.
+fn check_names(page: &ListResult, prefix: &str) -> Result<()> {
+    let keys = page.extensions.get::<Keys>().ok_or_else(|| Error::bug("a listing that nobody looked at"))?;
+    for (key, object) in keys.0.iter().zip(&page.objects) {
+        if object.location.as_ref() != key {
+            return Err(Error::new(Kind::Invalid, format!("the object {key:?} cannot be a key"))
+                .remedy_is(fault::NO_PATH));
+        }
+        if !key.starts_with(prefix) {
+            let message = format!("the server lists {key:?}, which does not begin with {prefix:?}");
+            return Err(Error::new(Kind::Unavailable, message));
+        }
+    }
+    Ok(())
 }
 
 /// How many of these objects fit a page of values; at least one.

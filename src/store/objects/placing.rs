@@ -2,7 +2,7 @@
 
 use object_store::{Attribute, ObjectStore as _, ObjectStoreExt as _, PutMode, PutOptions, UpdateVersion};
 
-use super::fault::{explain, is_missing, is_unmet};
+use super::fault::{explain, is_missing, is_perhaps_missing, is_unmet};
 use super::{Objects, content_type, payload, version_of};
 use crate::error::{Error, Kind, Result};
 use crate::record::Version;
@@ -70,20 +70,20 @@ impl Objects {
         Ok(judge(item, held.as_ref(), same).unwrap_or(Outcome::Conflict(held)))
     }
 
-    /// The version held, and whether the object is what a put brings. Bytes are only fetched where sizes agree.
+    /// The version held, and whether the object is what a put brings. Bytes are only fetched where sizes agree, and where
+    /// nothing seems to be there: an answer to HEAD does not say who says so.
     async fn look(&self, item: &Item) -> Result<(Option<Version>, bool)> {
-        let object = match self.client.head(&self.object(&item.key)?).await {
-            Ok(object) => object,
-            Err(error) if is_missing(&error) => return Ok((None, false)),
-            Err(error) => return Err(explain(&error)),
-        };
-        match &item.op {
-            Op::Put { value, .. } if value.len() as u64 == object.size => {
-                let stored = self.fetch(&item.key).await?;
-                let same = stored.as_ref().is_some_and(|stored| stored.value == *value);
-                Ok((stored.map(|stored| stored.version), same))
-            }
-            _ => Ok((Some(version_of(&object)?), false)),
+        match self.client.head(&self.object(&item.key)?).await {
+            Ok(object) if !is_as_long(item, object.size) => return Ok((Some(version_of(&object)?), false)),
+            Err(error) if !is_perhaps_missing(&error) => return Err(explain(&error)),
+            _ => {}
         }
+        let Some(stored) = self.fetch(&item.key).await? else { return Ok((None, false)) };
+        let same = matches!(&item.op, Op::Put { value, .. } if *value == stored.value);
+        Ok((Some(stored.version), same))
     }
+}
+
+fn is_as_long(item: &Item, size: u64) -> bool {
+    matches!(&item.op, Op::Put { value, .. } if value.len() as u64 == size)
 }

@@ -190,6 +190,11 @@ async fn what_is_not_well_formed_is_refused_whole() {
         format!("{}<rss/>", feed(&good)),
         format!("{}junk", feed(&good)),
         feed(&good).replace("<title>공지</title>", "<title>&#0;</title>"),
+        feed(&good).replace("<title>공지</title>", "<title>&#xFFFF;</title>"),
+        feed(&good).replace("<title>공지</title>", "<title>\u{FFFE}</title>"),
+        feed(&good).replace("<title>공지</title>", "<title>a ]]> b</title>"),
+        feed(&good).replace("<title>공지</title>", "<!-- a -- b -->"),
+        feed(&good).replace("<title>공지</title>", "<title a='a<b'>x</title>"),
     ];
     for xml in broken {
         let desk = Desk::serving(&*xml);
@@ -197,4 +202,14 @@ async fn what_is_not_well_formed_is_refused_whole() {
         assert_eq!(report.status.name(), "failed", "{xml}");
         assert!(desk.keys().await.is_empty());
     }
+}
+
+#[tokio::test]
+async fn a_second_channel_is_refused_and_not_left_out() {
+    let channel = |id: &str| format!("<channel>{}</channel>", item(id, "2025-10-16", "a"));
+    let desk = Desk::serving(format!("<rss version=\"2.0\">{}{}</rss>", channel("1"), channel("2")));
+    let report = desk.sync().await;
+    assert_eq!(report.status.name(), "failed");
+    assert!(report.errors[0].message.contains("a second channel"), "{:?}", report.errors);
+    assert!(desk.keys().await.is_empty());
 }

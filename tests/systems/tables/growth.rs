@@ -120,3 +120,26 @@ async fn a_view_in_the_place_of_a_table_is_refused(stage: Stage) {
     stage.query("alter table real_cases rename to cases");
     stage.sync().is(0, &[("unchanged", ROWS), ("writes", 0)]);
 }
+
+async fn with_setting(setting: &str) -> Stage {
+    let stage = Stage::on_postgres().await;
+    let database = stage.query("select current_database()");
+    stage.query(&format!("alter database {database} set {setting}"));
+    stage
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_quotes_all_names_has_the_same_types() {
+    let stage = with_setting("quote_all_identifiers = on").await;
+    stage.sync().is(0, &[("added", ROWS)]);
+    stage.sync().is(0, &[("unchanged", ROWS), ("writes", 0)]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_there_is_no_schema_the_remedy_is_one() {
+    let stage = with_setting("search_path = nowhere").await;
+    let refused = stage.sync();
+    assert_eq!(refused.code, 2, "{:#}", refused.json);
+    let remedy = refused.json["error"]["remedy"].as_str().unwrap();
+    assert!(remedy.contains("search_path") && !remedy.contains("replica"), "{remedy}");
+}
