@@ -123,7 +123,7 @@ impl Decider<'_> {
         let mut wholes = Wholes::of(self.line, &reading.scopes);
         self.weigh_unseen(&mut reading.unseen, &reading.scopes, &mut wholes).await?;
         self.weigh_strays(strays::gone(self.line, self.past, &mut reading.strays, &mut wholes)?)?;
-        self.keep_what_was_not_read(&reading)?;
+        self.keep_what_was_not_read(&reading).await?;
         let holds = guard::judge(&self.line.guard, self.population, self.waiting);
         self.divide(&holds)?;
         self.expire().await?;
@@ -299,16 +299,29 @@ impl Decider<'_> {
         Ok(())
     }
 
-    /// What was held or parked in a scope that was not read again stays so, and is said again.
-    fn keep_what_was_not_read(&mut self, reading: &Reading) -> Result<()> {
+    /// What was held or parked in a scope that was not read again stays so, and is said again; but not of records that
+    /// neither state nor store know any more, because nobody asks for their scope or they went with a run that was undone.
+    async fn keep_what_was_not_read(&mut self, reading: &Reading) -> Result<()> {
         let scopes = &reading.scopes;
         // A look at one key decides about no other.
         let one = self.ask.only.is_some();
-        for held in &self.past.held {
+        let is_open = |held: &&HeldItem| {
             let decided = reading.met.contains(&held.identity) || self.gone.contains(&held.identity);
-            if (one || !scopes.was_read(&held.scope)) && !decided {
-                count_held(self.report, held, true);
-                self.plan.held.push(held)?;
+            (one || !scopes.was_read(&held.scope)) && !decided
+        };
+        let open: Vec<&HeldItem> = self.past.held.iter().filter(is_open).collect();
+        for some in open.chunks(WEIGHED_AT_ONCE) {
+            let bases: Vec<String> =
+                some.iter().map(|held| keys::base(&self.line.name, &held.identity)).collect();
+            let bases: Vec<&str> = bases.iter().map(String::as_str).collect();
+            let keys: Vec<&str> = some.iter().map(|held| held.key.as_str()).collect();
+            let known = self.line.state.store().get(&bases).await?;
+            let there = self.line.store.get(&keys).await?;
+            for ((held, known), there) in some.iter().zip(known).zip(there) {
+                if known.is_some() || there.is_some() || held.change == Change::Add {
+                    count_held(self.report, held, true);
+                    self.plan.held.push(*held)?;
+                }
             }
         }
         if one {

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::desk::{Desk, THINGS};
+use super::desk::{CASES, Desk, THINGS};
 use super::kit::Stage;
 use super::on_both;
 
@@ -12,6 +12,7 @@ on_both!(
     a_marked_row_goes_when_the_config_says_so,
     what_is_missing_is_said_also_while_nobody_knows,
     a_mark_that_was_undone_stays_undone,
+    what_is_held_of_a_resource_goes_with_it,
 );
 
 /// Three things, and the third is marked.
@@ -79,4 +80,20 @@ async fn a_mark_that_was_undone_stays_undone(stage: Stage) {
     }
     desk.says("/things", &json!([{"id": "1"}, {"id": "2"}, {"id": "3", "t": "x"}]));
     desk.sync().is(0, &[("held", 0), ("unchanged", 3)]);
+}
+
+/// Nobody asked for its lists any more, so it stayed held for ever, and approving it did nothing.
+async fn what_is_held_of_a_resource_goes_with_it(stage: Stage) {
+    let mut desk = Desk::new(stage, CASES);
+    desk.stage.shape = "{ rows = { on_missing = \"delete\" } }".into();
+    desk.stage.settings = "guard = { max_delete = 1 }".into();
+    desk.says("/cases", &json!([{"id": "a"}]));
+    desk.says("/cases/a/votes", &json!([{"n": "1"}, {"n": "2"}, {"n": "3"}]));
+    desk.sync().is(0, &[("added", 4)]);
+    desk.says("/cases/a/votes", &json!([{"n": "3"}]));
+    desk.sync().is(4, &[("held", 2)]);
+    desk.recipe(CASES.split("[[resources]]\nname = \"votes\"").next().unwrap());
+    desk.sync();
+    desk.sync().is(0, &[("held", 0), ("unchanged", 1)]);
+    assert_eq!(desk.query("select count(*) from votes"), "3");
 }
