@@ -178,6 +178,7 @@ async fn work(desk: &Desk, names: &[String]) -> Result<u8> {
         let rest = if summary.stopped { "; the rest waits" } else { "" };
         format!("{} done, {} failed, {} new dead letters{rest}", summary.done, summary.failed, summary.dead)
     });
+    super::sync::note_left_behind(desk, &config, &memory).await;
     for fault in &summary.paused {
         desk.out.note(&format!("{} waits: {}", fault.scope.as_deref().unwrap_or_default(), fault.message));
     }

@@ -49,5 +49,8 @@ fn text(out: &Output, overview: &Overview) -> String {
             text.push_str(&format!("{}\n", out.paint(Color::Yellow, &hint)));
         }
     }
+    for left in &overview.left_behind {
+        text.push_str(&format!("{}\n", out.paint(Color::Yellow, &left.told())));
+    }
     text
 }

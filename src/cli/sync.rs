@@ -6,11 +6,13 @@ use clap::Args;
 
 use super::desk::Desk;
 use super::output::{Color, Output, count, named};
-use crate::config::{self, ShapeSpec};
+use crate::config::{self, Config, ShapeSpec};
 use crate::error::{Error, Kind, Result, from_io};
 use crate::operations::{self, NotStarted, Runs, look};
 use crate::pipeline::Ask;
+use crate::pipeline::open::Memory;
 use crate::pipeline::seal::Sealed;
+use crate::queue::depth;
 use crate::state::report::{ERRORS_MAX, gravest, untold};
 use crate::state::{Report, Status};
 use crate::store::Access;
@@ -75,7 +77,16 @@ impl Sync {
             }
         }
         drop(ask);
+        note_left_behind(desk, &config, &memory).await;
         finish(desk, &runs, &archives, codes)
+    }
+}
+
+/// Say what waits for pipelines that are no longer there; whoever cannot say it has said enough by then.
+pub(super) async fn note_left_behind(desk: &Desk, config: &Config, memory: &Memory) {
+    let known = |name: &str| config.pipelines.contains_key(name);
+    for left in depth::left_behind(&memory.state, known).await.unwrap_or_default() {
+        desk.out.note(&left.told());
     }
 }
 

@@ -15,7 +15,7 @@ use crate::clock::rfc3339_ms;
 use crate::config::{self, Config};
 use crate::error::{Error, Result};
 use crate::pipeline::open::Memory;
-use crate::queue::depth;
+use crate::queue::depth::{self, LeftBehind};
 use crate::state::held::Header;
 use crate::state::lease::Holder;
 use crate::state::{Report, State, Status, decode, keys};
@@ -27,6 +27,9 @@ const LATE_AFTER: Duration = Duration::from_secs(120);
 #[derive(Debug, Clone, Serialize)]
 pub struct Overview {
     pub pipelines: Vec<One>,
+    /// What waits for pipelines that are no longer there.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left_behind: Vec<LeftBehind>,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -67,7 +70,9 @@ pub async fn all(config: &Config, memory: &Memory) -> Result<Overview> {
 /// The same, by somebody who looks again and again.
 pub async fn all_knowing(config: &Config, memory: &Memory, ended: &Ended) -> Result<Overview> {
     let specs: Vec<&config::Pipeline> = config.pipelines.values().collect();
-    Ok(Overview { pipelines: look(&specs, memory, ended).await? })
+    let pipelines = look(&specs, memory, ended).await?;
+    let left_behind = depth::left_behind(&memory.state, |name| config.pipelines.contains_key(name)).await?;
+    Ok(Overview { pipelines, left_behind })
 }
 
 pub async fn one(spec: &config::Pipeline, memory: &Memory) -> Result<One> {

@@ -196,3 +196,24 @@ fn what_is_held_of_a_pipeline_that_is_gone_can_be_dropped() {
     assert_eq!(home.ends(&["held"], 0)["held"], serde_json::json!([]));
     assert_eq!(home.read("out/a").as_deref(), Some("1"));
 }
+
+/// It went on in silence, and its work was done by nobody.
+#[test]
+fn what_a_pipeline_that_is_gone_left_behind_is_said() {
+    let config = |name: &str| {
+        format!(
+            "[pipelines.{name}]\nfrom = {{ files = \"src\" }}\ninto = \"file:out\"\nthen = {{ command = [\"false\"] }}\n"
+        )
+    };
+    let home = Home::new(&config("p"));
+    home.write("src/a", "1");
+    home.run(&["sync"]);
+    assert_eq!(home.ends(&["status"], 0).get("left_behind"), None);
+    home.write("trueup.toml", config("q").replace("then", "# then"));
+    let left = home.ends(&["status"], 0)["left_behind"].clone();
+    assert_eq!(left, serde_json::json!([{"pipeline": "p", "queue": 1, "dead": 0, "held": 0}]));
+    for command in [["sync"].as_slice(), &["queue", "work"]] {
+        let said = home.run(command).err;
+        assert!(said.contains("p is not in the config and left behind: 1 in its queue"), "{said}");
+    }
+}
