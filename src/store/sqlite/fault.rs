@@ -4,9 +4,13 @@ use rusqlite::ErrorCode;
 
 use crate::error::{Error, Kind};
 
+const DAMAGED: &str = "Stop, keep a copy of the file, and restore it from a backup (`trueup state backup`).";
+
 pub(in crate::store) fn explain(error: rusqlite::Error) -> Error {
     let code = error.sqlite_error_code();
     let (kind, remedy) = match code {
+        // Of a row that is always there: the page it was on is not.
+        None if matches!(error, rusqlite::Error::QueryReturnedNoRows) => (Kind::Corrupt, DAMAGED),
         Some(ErrorCode::DiskFull) => {
             (Kind::Full, "The disk is full. Free some space, then run again; nothing was lost.")
         }
@@ -19,10 +23,7 @@ pub(in crate::store) fn explain(error: rusqlite::Error) -> Error {
         Some(ErrorCode::CannotOpen) => {
             (Kind::Unauthorized, "Check that the file and its folder exist and may be read and written.")
         }
-        Some(ErrorCode::DatabaseCorrupt) => (
-            Kind::Corrupt,
-            "Stop, keep a copy of the file, and restore it from a backup (`trueup state backup`).",
-        ),
+        Some(ErrorCode::DatabaseCorrupt) => (Kind::Corrupt, DAMAGED),
         Some(ErrorCode::NotADatabase) => (
             Kind::Corrupt,
             "Name another file, or restore this one from a backup if its start was overwritten; it was left as it is.",
@@ -69,5 +70,6 @@ mod tests {
             assert_eq!(error.kind(), kind, "{error}");
             assert!(error.remedy().contains(remedy), "{error}: {}", error.remedy());
         }
+        assert_eq!(explain(rusqlite::Error::QueryReturnedNoRows).kind(), Kind::Corrupt);
     }
 }
