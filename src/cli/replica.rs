@@ -39,7 +39,7 @@ enum Verb {
         #[arg(value_enum)]
         winner: Side,
     },
-    /// Take a fresh snapshot after the etcd cluster was replaced or restored
+    /// Take a fresh snapshot: etcd was replaced, or the mirror tampered with
     Resync { name: String },
     /// Compare both sides
     Audit {

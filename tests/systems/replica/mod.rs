@@ -11,6 +11,7 @@ mod outages;
 mod process;
 mod rates;
 mod restored;
+mod resynced;
 mod running;
 mod sql;
 mod storm;
