@@ -115,7 +115,8 @@ impl Workspace {
         let mut analysis = Analysis { issues: Vec::new(), errors: Vec::new() };
         let mut unread = BTreeSet::new();
         for attachment in self.pages.attachments(page).await? {
-            if attachment.media.is_none() {
+            // What is listed as a policy is read, or is an error.
+            if attachment.no_text {
                 continue;
             }
             let source = attachment.source.as_str();

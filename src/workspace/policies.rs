@@ -83,7 +83,7 @@ impl Workspace {
             }
         };
         Ok(Catalogue {
-            policies: attachments.iter().map(entry).collect(),
+            policies: attachments.iter().filter(|attachment| !attachment.no_text).map(entry).collect(),
             analysis_stale: analysis.is_stale(),
         })
     }
