@@ -103,9 +103,11 @@ pub struct NewIssue {
     pub description: Vec<Passage>,
 }
 
+/// What makes two issues the same finding: the places they point to; without any, their words.
+pub type Finding = BTreeSet<(String, String)>;
+
 impl Issue {
-    /// What makes two issues the same finding: the places they point to; without any, their words.
-    pub fn finding(&self) -> BTreeSet<(String, String)> {
+    pub fn finding(&self) -> Finding {
         finding(&self.title, &self.description)
     }
 
@@ -117,7 +119,7 @@ impl Issue {
     }
 }
 
-pub fn finding(title: &str, description: &[Passage]) -> BTreeSet<(String, String)> {
+pub fn finding(title: &str, description: &[Passage]) -> Finding {
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase();
     let places: BTreeSet<_> = description
         .iter()
