@@ -155,7 +155,7 @@ impl Workspace {
         Ok(())
     }
 
-    /// What one answer has that is not known.
+    /// What one answer has that was not known before it. Two findings of it may quote the same words.
     async fn keep_findings(
         &self,
         course: &mut Course<'_>,
@@ -167,7 +167,8 @@ impl Workspace {
             let issue = match new {
                 Ok(new) => {
                     let finding = finding(&new.title, &new.description);
-                    if course.known.contains(&finding) || !seen.insert(finding) {
+                    let title = new.title.trim().to_owned();
+                    if course.known.contains(&finding) || !seen.insert((title, finding)) {
                         continue;
                     }
                     self.new_issue(new)

@@ -187,7 +187,7 @@ impl Workspace {
         for passage in &new.description {
             match passage {
                 Passage::Text(text) => check_text("a description", text)?,
-                Passage::Reference(reference) => check_text("an excerpt", &reference.excerpt)?,
+                Passage::Reference(reference) => check_excerpt(&reference.excerpt)?,
             }
         }
         Ok(Issue {
@@ -330,6 +330,16 @@ impl Reference {
 fn unknown(page: &str, id: &str) -> Error {
     Error::new(Kind::NotFound, format!("page {page} has no issue {}", id.escape_debug()))
         .remedy_is(format!("`trueup page issues {page}` lists the issues there are."))
+}
+
+/// A quote of nothing points nowhere, and all such would pass for one finding.
+fn check_excerpt(excerpt: &str) -> Result<()> {
+    if excerpt.trim().is_empty() {
+        return Err(
+            Error::new(Kind::Invalid, "an excerpt is empty").remedy_is("Quote the words that are meant.")
+        );
+    }
+    check_text("an excerpt", excerpt)
 }
 
 fn check_text(what: &str, text: &str) -> Result<()> {

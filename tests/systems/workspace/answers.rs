@@ -60,6 +60,7 @@ async fn one_bad_finding_does_not_lose_its_siblings() {
         finding("att1", "Graver than grave", 4, "Every doctoral candidate"),
         sourceless,
         finding("att1", "One supervisor", 3, "at least two supervisors"),
+        finding("att1", "Of nothing", 1, " \n"),
     ];
     desk.model.server.answer(move |request| match asked_about(request).as_str() {
         "att1" => issues(&found),
@@ -67,7 +68,7 @@ async fn one_bad_finding_does_not_lose_its_siblings() {
     });
     let analysis = workspace.analyze("p").await.unwrap();
     assert_eq!(titles(&analysis.issues), ["One supervisor"]);
-    let said = ["4 is no severity", "`source` and `excerpt`"];
+    let said = ["4 is no severity", "`source` and `excerpt`", "an excerpt is empty"];
     assert_eq!(analysis.errors.len(), said.len(), "{:?}", analysis.errors);
     for (fault, said) in analysis.errors.iter().zip(said) {
         assert!(fault.message.contains(said) && fault.key.as_deref() == Some("att1"), "{fault:?}");
@@ -94,4 +95,23 @@ async fn what_an_analysis_found_before_it_broke_off_is_told_by_the_next() {
     assert_eq!(titles(&analysis.issues), ["One supervisor", "Too few"]);
     assert!(workspace.analyze("p").await.unwrap().issues.is_empty(), "told once");
     assert_eq!(workspace.issues("p").await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn two_findings_of_one_answer_may_quote_the_same_words() {
+    let desk = desk();
+    let workspace = desk.workspace().await;
+    let quote = "at least two supervisors";
+    let found = [
+        finding("att1", "Not employed here", 1, quote),
+        finding("att1", "Too few", 3, quote),
+        finding("att1", "Not employed here", 1, quote),
+    ];
+    desk.model.server.answer(move |request| match asked_about(request).as_str() {
+        "att1" => issues(&found),
+        _ => issues(&[]),
+    });
+    let analysis = workspace.analyze("p").await.unwrap();
+    assert_eq!(titles(&analysis.issues), ["Not employed here", "Too few"]);
+    assert!(workspace.analyze("p").await.unwrap().issues.is_empty(), "known by now");
 }
