@@ -17,12 +17,16 @@ use super::policies::Asked;
 use super::shelf::{Era, Held};
 use super::{Activity, Notes, Workspace, instant, keys, translate};
 use crate::error::{Error, Fault, Kind, Result};
+use crate::retry::{Patience, backoff_ms};
 use crate::store::Expect;
 
 /// What references call the page itself.
 pub const AGREEMENT: &str = "agreement";
 /// Characters of a policy compared at once; the agreement comes on top.
 const PIECE_CHARS: usize = 60_000;
+/// An analysis costs money and minutes: a model that is away is asked again soon, one that is bad at it once a day.
+const AGAIN: Patience =
+    Patience { attempts_max: u32::MAX, wait_ms_first: 60_000, wait_ms_max: 24 * 60 * 60 * 1_000 };
 /// One page is analysed within this, or by somebody else.
 const ANALYSING: Duration = Duration::from_secs(1_800);
 
@@ -52,11 +56,22 @@ pub(super) struct State {
     /// The job that will put it right.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
+    /// How often that was asked for since it was right, and when it may be asked for again.
+    #[serde(default)]
+    pub attempts: u32,
+    #[serde(default, with = "instant::option", skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<Timestamp>,
 }
 
 impl State {
     pub fn is_stale(&self) -> bool {
         self.vanished || !self.changed.is_empty()
+    }
+
+    /// The next attempt is due so long after this one.
+    pub fn attempted(&mut self, now: Timestamp, chance: f64) {
+        let wait = Duration::from_millis(backoff_ms(&AGAIN, self.attempts.max(1), chance));
+        self.not_before = Some(instant::to_ms(now.saturating_add(wait).unwrap_or(now)));
     }
 }
 
@@ -94,7 +109,7 @@ impl Workspace {
     async fn compare_all(&self, page: &str, era: &Era, llm: &Llm, notes: &Notes) -> Result<Analysis> {
         let agreement = self.pages.body(page).await?;
         // Listing drops what is stale, so the state read after it knows every change this analysis sees.
-        self.policies_noting(page, notes).await?;
+        self.scan(page, notes).await?;
         let key = keys::system_key("analysis", Some(page))?;
         let before: Option<Held<State>> = self.shelf.read(&key).await?;
         let issues = self.stored_issues(page).await?;
@@ -119,9 +134,14 @@ impl Workspace {
         // What changed and could not be read was not compared, nor was what got no answer: the page stays marked for it.
         let changed = before.as_ref().map(|held| held.what.changed.intersection(&course.unread).cloned());
         let changed = changed.into_iter().flatten().chain(course.unanswered).collect();
+        let attempts = before.as_ref().map_or(0, |held| held.what.attempts);
         let expect = before.map_or(Expect::Absent, |held| Expect::Exactly(held.version));
         let now = instant::to_ms(self.shelf.clock.now());
-        let after = State { generation: era.number, analyzed: Some(now), changed, ..State::default() };
+        let mut after = State { generation: era.number, analyzed: Some(now), changed, ..State::default() };
+        if after.is_stale() {
+            after.attempts = attempts;
+            after.attempted(now, self.shelf.clock.chance());
+        }
         // A policy that changed meanwhile moved the state on: then the page stays marked.
         self.shelf.put(&key, &after, expect).await?;
         self.shelf.remove_anyway(vec![untold_key(page)?]).await?;
