@@ -16,6 +16,8 @@ pub struct Blocked(Session);
 
 impl Blocked {
     pub async fn new(stage: &Stage) -> Self {
+        // The first outcome is that of the marker, without which nothing is carried over.
+        stage.sql_becomes("select slot_revision > 0 from etcd_drain_state", "t").await;
         let session = Session::open(&PostgresPlace::parse(&stage.dsn).unwrap(), None).await.unwrap();
         session.batch_execute("BEGIN; SELECT * FROM etcd_drain_state FOR UPDATE").await.unwrap();
         Blocked(session)
