@@ -269,7 +269,7 @@ fn analysis_text(desk: &Desk, analysis: &Analysis) -> String {
         issues_text(desk, &analysis.issues)
     };
     for fault in &analysis.errors {
-        text.push_str(&format!("{} {}\n", desk.out.paint(Color::Red, "not read:"), fault.message));
+        text.push_str(&format!("{} {}\n", desk.out.paint(Color::Red, "error:"), fault.message));
         text.push_str(&format!("  {} {}\n", desk.out.paint(Color::Dim, "what to do:"), fault.remedy));
     }
     text

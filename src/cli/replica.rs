@@ -11,6 +11,10 @@ use crate::error::Result;
 use crate::operations::replicas;
 use crate::replica::{Replica as Engine, StatusReport, Winner};
 
+/// What to do where an audit could not tell.
+const UNPROVEN: &str = "The mirror is behind, and etcd has compacted what would show whether it is only that. \
+                        Let the replica run until it has caught up, and audit again.";
+
 #[derive(Args)]
 pub struct Replica {
     #[command(subcommand)]
@@ -35,7 +39,7 @@ enum Verb {
         #[arg(value_enum)]
         winner: Side,
     },
-    /// Take a fresh snapshot after the etcd cluster was replaced or restored
+    /// Take a fresh snapshot: etcd was replaced, or the mirror tampered with
     Resync { name: String },
     /// Compare both sides
     Audit {
@@ -79,9 +83,11 @@ impl Replica {
             Verb::Resync { .. } => show(desk, &engine.resync().await?),
             Verb::Audit { repair, .. } => {
                 let report = engine.audit(repair).await?;
-                let clean = report.drift.len() <= report.healed;
                 show(desk, &report);
-                return Ok(if clean { 0 } else { 3 });
+                if !report.unproven.is_empty() {
+                    desk.out.note(UNPROVEN);
+                }
+                return Ok(if report.is_clean() { 0 } else { 3 });
             }
         }
         Ok(0)

@@ -16,15 +16,22 @@ struct Writer<'w> {
     store: &'w StoreSpec,
     spot: Spot,
     span: &'w Span,
+    exported: bool,
+}
+
+impl Writer<'_> {
+    fn heads(&self) -> Vec<&str> {
+        shape::heads(&self.written.pipeline.shape, self.exported)
+    }
 }
 
 fn writers(written: &Written) -> impl Iterator<Item = Writer<'_>> {
     let exports = written.pipeline.then.iter().zip(&written.then).filter_map(|(then, span)| match then {
-        Then::Export(store) => Some((store, span)),
+        Then::Export(store) => Some((store, span, true)),
         Then::Webhook(_) | Then::Command(_) => None,
     });
-    let all = std::iter::once((&written.pipeline.into, &written.into)).chain(exports);
-    all.map(move |(store, span)| Writer { written, store, spot: Spot::of(store), span })
+    let all = std::iter::once((&written.pipeline.into, &written.into, false)).chain(exports);
+    all.map(move |(store, span, exported)| Writer { written, store, spot: Spot::of(store), span, exported })
 }
 
 const STATE_FORMS: &str = "expected sqlite:PATH, postgres://… or etcd://HOST:PORT/PREFIX/";
@@ -87,9 +94,11 @@ pub fn pipelines(all: &[Written], state: &Spot, problems: &Problems<'_>) {
     }
 }
 
+/// Two pipelines whose keys begin differently may share a place. One inside the other is as good as any key of it.
 fn meet(first: &Writer<'_>, second: &Writer<'_>) -> bool {
-    let (one, other) = (&first.written.pipeline, &second.written.pipeline);
-    let apart = one.name != other.name && shape::disjoint(&one.shape, &other.shape);
+    let apart = first.written.pipeline.name != second.written.pipeline.name
+        && first.spot == second.spot
+        && shape::are_apart(&first.heads(), &second.heads());
     !apart && first.spot.meets(&second.spot)
 }
 

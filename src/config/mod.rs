@@ -43,6 +43,7 @@ pub use rest::{
     RESERVED, ResourceSpec, RestSpec, Size, TableSpec, natural_key_index,
 };
 pub use rss::{FEED_TIMEOUT, FeedSpec, PreviewSpec, RssSpec};
+pub use shape::{DEAD_LETTERS, METADATA, POLICIES, POLICY_OBJECTS, QUEUE};
 pub use source::{glob_set, rooted};
 pub use store::store_spec;
 

@@ -11,7 +11,7 @@ pub const TABLE: &str = "trueup_kv";
 pub const STATE_TABLE: &str = "trueup_state";
 
 /// A place as it is compared. Made once per store: following links asks the file system.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub enum Spot {
     /// Memory has no address; the name is all there is.
     Memory(String),

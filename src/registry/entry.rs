@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::config;
 use crate::error::Result;
 use crate::queue::{self, Task};
 use crate::record::Fingerprint;
@@ -11,8 +12,8 @@ use crate::shape::policy::{Carry, KEY_MAX};
 use crate::state::{self, Pointer};
 use crate::store::Item;
 
-pub const QUEUE: &str = "queue:";
-pub const DEAD: &str = "dead-letter:";
+pub const QUEUE: &str = config::QUEUE;
+pub const DEAD: &str = config::DEAD_LETTERS;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

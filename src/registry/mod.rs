@@ -206,3 +206,15 @@ async fn write_each(line: &Pipeline, items: Vec<Item>) -> Result<()> {
     Err(Error::new(kind, format!("{} could not be written: {}", names.join(", "), first.message))
         .remedy_is(first.remedy.clone()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_of_runs_begins_as_the_config_says() {
+        for key in [LAST_RUN, LAST_COMMIT, NOBODYS] {
+            assert!(key.starts_with(config::METADATA), "{key}");
+        }
+    }
+}

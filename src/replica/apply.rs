@@ -121,11 +121,21 @@ fn columns_of(row: Option<&(String, i64)>) -> (Option<&str>, Option<i64>) {
     (row.map(|it| it.0.as_str()), row.map(|it| it.1))
 }
 
+/// What becomes of rows that a snapshot contradicts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Contradicted {
+    /// They stop everything: a person must find out who wrote them.
+    Stops,
+    /// A person has said so: so many were moved aside.
+    Archived(u64),
+}
+
 /// One connection that moves the mirror forward.
 pub(super) struct Applier<'a> {
     replica: &'a Replica,
     pub session: Session,
     pub epoch: i64,
+    pub contradicted: Contradicted,
     trickle: Statement,
     checkpoint: Statement,
     flood: Statement,
@@ -156,7 +166,8 @@ impl<'a> Applier<'a> {
         let checkpoint = within(STATEMENT_MAX, session.prepare(&text)).await?;
         let flood = within(STATEMENT_MAX, session.prepare(&copy_text(etcd))).await?;
         within(STATEMENT_MAX, session.batch_execute(INCOMING)).await?;
-        Ok(Applier { replica, session, epoch, trickle, checkpoint, flood })
+        let contradicted = Contradicted::Stops;
+        Ok(Applier { replica, session, epoch, contradicted, trickle, checkpoint, flood })
     }
 
     /// Make the mirror hold this batch, and say so in the checkpoint.

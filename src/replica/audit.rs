@@ -1,6 +1,7 @@
 //! Never trust the stream alone: both sides are read in key order and compared, key by key, at one revision.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -19,6 +20,9 @@ use crate::postgres::{BULK_MAX, STATEMENT_MAX, Session, prefix_end};
 const PAGE_ROWS: i64 = 20_000;
 /// Drift shown and healed per audit; more than this asks for a resync.
 const DRIFT_MAX: usize = 10_000;
+/// What etcd has done is in the mirror of a leader that is well within this.
+const ARRIVES_WITHIN: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// A key on which the two sides differ.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -41,7 +45,17 @@ pub struct AuditReport {
     pub etcd_hash: String,
     pub postgres_hash: String,
     pub drift: Vec<Drift>,
+    /// Keys that differ, and nobody can tell whether the mirror is wrong or only behind: etcd has compacted the history
+    /// that would show it. Told apart once the replica has caught up.
+    pub unproven: Vec<Drift>,
     pub healed: usize,
+}
+
+impl AuditReport {
+    /// Both sides are the same, or are by now.
+    pub fn is_clean(&self) -> bool {
+        self.drift.len() <= self.healed && self.unproven.is_empty()
+    }
 }
 
 /// Both sides, and where they differ.
@@ -83,8 +97,8 @@ impl Replica {
             for it in &drift {
                 self.heal(&session, it, report.revision).await?;
             }
-            let (_, left) = self.compared(&session, &state, newest).await?;
-            let left: HashSet<&str> = left.iter().map(|it| it.key.as_str()).collect();
+            let (after, left) = self.compared(&session, &state, newest).await?;
+            let left: HashSet<&str> = left.iter().chain(&after.unproven).map(|it| it.key.as_str()).collect();
             report.healed = drift.iter().filter(|it| !left.contains(it.key.as_str())).count();
         }
         report.drift = drift;
@@ -94,8 +108,8 @@ impl Replica {
     /// The mirror at its checkpoint, and what it has of revisions etcd has not come to.
     async fn compared(&self, session: &Session, state: &State, newest: i64) -> Result<Compared> {
         let (report, mut drift) = match self.compare(session, state.applied_revision).await {
-            // The checkpoint is older than etcd's history: compare with now, and leave out what is on its way.
-            Err(error) if error.kind() == Kind::CursorLost => self.compare_now(session, state).await?,
+            // The checkpoint is older than etcd's history: compare with now.
+            Err(error) if error.kind() == Kind::CursorLost => self.compare_now(session).await?,
             outcome => outcome?,
         };
         drift.extend(self.ahead_of_etcd(session, newest).await?);
@@ -166,17 +180,55 @@ impl Replica {
             etcd_hash: theirs.hex(),
             postgres_hash: ours.hex(),
             drift: Vec::new(),
+            unproven: Vec::new(),
             healed: 0,
         };
         Ok((report, drift))
     }
 
-    async fn compare_now(&self, session: &Session, state: &State) -> Result<Compared> {
+    /// The mirror as it is, with etcd as it is. In a quiet prefix the checkpoint stands still for ever, so what is on
+    /// its way is told from what is wrong by waiting for it.
+    async fn compare_now(&self, session: &Session) -> Result<Compared> {
         let revision = revision_of(self.etcd.range(key_at(self.spec.marker.clone(), 0)).await?.header);
         let (report, drift) = self.compare(session, revision).await?;
-        let applied = self.read_state(session).await?.applied_revision.max(state.applied_revision);
-        let settled = drift.into_iter().filter(|it| it.etcd.is_some_and(|at| at <= applied)).collect();
-        Ok((report, settled))
+        if drift.is_empty() {
+            return Ok((report, drift));
+        }
+        let led = self.is_led(session).await?;
+        if led {
+            self.await_arrival(session, &drift, revision).await?;
+        }
+        let (mut report, left) = self.compare(session, revision).await?;
+        let applied = self.read_state(session).await?.applied_revision;
+        let is_coming = |it: &Drift| it.etcd.is_some_and(|at| at > applied);
+        // A delete leaves nothing in etcd to tell its revision by. Where all else has arrived, it would have, too.
+        let caught_up = applied >= revision || led && !left.iter().any(is_coming);
+        let (unproven, drift) =
+            left.into_iter().partition(|it| if it.etcd.is_some() { is_coming(it) } else { !caught_up });
+        report.unproven = unproven;
+        Ok((report, drift))
+    }
+
+    /// Wait until the mirror agrees with etcd about these keys at a revision, has come that far, or has had its time.
+    async fn await_arrival(&self, session: &Session, drift: &[Drift], revision: i64) -> Result<()> {
+        let select = format!(
+            "SELECT DISTINCT ON (key) key, revision, tombstone FROM {}
+             WHERE key = ANY($1) AND revision <= $2 ORDER BY key, revision DESC",
+            self.tables.etcd
+        );
+        let keys: Vec<&str> = drift.iter().map(|it| it.key.as_str()).collect();
+        let until = self.clock.elapsed_ms() + u64::try_from(ARRIVES_WITHIN.as_millis()).unwrap_or(u64::MAX);
+        loop {
+            let far = self.read_state(session).await?.applied_revision >= revision;
+            let rows = within(BULK_MAX, session.query(&select, &[&keys, &revision])).await?;
+            let live = rows.iter().filter(|row| !row.get::<_, bool>(2));
+            let live: HashMap<&str, i64> = live.map(|row| (row.get(0), row.get(1))).collect();
+            let agrees = drift.iter().all(|it| live.get(it.key.as_str()).copied() == it.etcd);
+            if agrees || far || self.clock.elapsed_ms() >= until {
+                return Ok(());
+            }
+            self.clock.sleep(LOOK_EVERY).await;
+        }
     }
 
     /// Put right one key of the mirror; history is only ever added to.

@@ -7,10 +7,12 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use tokio::sync::mpsc;
 use tokio_postgres::Transaction;
+use tokio_postgres::types::ToSql;
 
-use super::apply::{Applier, copy};
+use super::apply::{Applier, Contradicted, copy};
 use super::codec::{self, Change, Quarantined, Read};
 use super::meters::add;
+use super::schema::Tables;
 use super::state::{BasePlace, State};
 use super::{Replica, within};
 use crate::error::{Error, Kind, Result};
@@ -26,6 +28,10 @@ const PAGE_KEYS_FIRST: i64 = 1_000;
 const PAGE_KEYS_MIN: i64 = 16;
 /// Pages read ahead: one on its way while one is being written.
 const PAGES_AHEAD: usize = 1;
+
+/// Whether a row `l` is in a stretch of keys: `$2` and `$3` let an index find it, `$4` and `$5` are the truth.
+const IN_PAGE: &str = "l.key >= $2 AND ($3::text IS NULL OR l.key < $3) AND convert_to(l.key, 'UTF8') >= $4 \
+                       AND ($5::bytea = '\\x00' OR convert_to(l.key, 'UTF8') < $5)";
 
 /// One page of the prefix.
 pub(super) struct Page {
@@ -152,7 +158,7 @@ impl Replica {
             state = self.tables.state,
             etcd = self.tables.etcd
         );
-        let values: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
+        let values: [&(dyn ToSql + Sync); 6] =
             [&self.prefix(), &applier.epoch, &revision, &next.as_ref(), &merge, &prefix_end(self.prefix())];
         let row = within(STATEMENT_MAX, applier.session.query_opt(&update, &values)).await?;
         let merge = row.ok_or_else(|| self.fenced())?.get(0);
@@ -168,6 +174,9 @@ impl Replica {
             let transaction = within(STATEMENT_MAX, writer.session.transaction()).await?;
             if place.merge {
                 copy(&transaction, "incoming", &page.changes).await?;
+                if let Contradicted::Archived(rows) = &mut writer.contradicted {
+                    *rows += self.archive_contradicted(&transaction, &page, place.revision).await?;
+                }
                 self.merge_incoming(&transaction).await?;
                 self.bury(&transaction, &page, place.revision).await?;
             } else {
@@ -175,8 +184,12 @@ impl Replica {
             }
             self.quarantine(&transaction, &page.odd).await?;
             self.move_base(&transaction, writer.epoch, place, &page).await?;
-            if page.last && place.merge && applied > 0 {
-                self.record_gap(&transaction, applied + 1, place.revision).await?;
+            if page.last && place.merge && 0 < applied && applied < place.revision {
+                let why = match writer.contradicted {
+                    Contradicted::Stops => "compacted before it was mirrored",
+                    Contradicted::Archived(_) => "passed over by a resync",
+                };
+                self.record_gap(&transaction, (applied + 1, place.revision), why).await?;
             }
             within(BULK_MAX, transaction.commit()).await?;
             add(&self.meters.events_applied, page.changes.len());
@@ -197,17 +210,43 @@ impl Replica {
         let insert = format!(
             "INSERT INTO {etcd} (key, revision, tombstone)
              SELECT l.key, $1, true FROM {live} l
-             WHERE l.key >= $2 AND ($3::text IS NULL OR l.key < $3)
-               AND convert_to(l.key, 'UTF8') >= $4 AND ($5::bytea = '\\x00' OR convert_to(l.key, 'UTF8') < $5)
-               AND l.revision < $1 AND NOT EXISTS (SELECT 1 FROM incoming i WHERE i.key = l.key)
+             WHERE {IN_PAGE} AND l.revision < $1 AND NOT EXISTS (SELECT 1 FROM incoming i WHERE i.key = l.key)
              ON CONFLICT (key, revision) DO NOTHING",
             etcd = self.tables.etcd,
             live = self.tables.live
         );
         let (low, high) = (text_below(&page.start), text_above(&page.end));
-        let values: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
+        let values: [&(dyn ToSql + Sync); 5] =
             [&revision, &low, &high, &page.start.as_ref(), &page.end.as_ref()];
         within(BULK_MAX, transaction.execute(&insert, &values)).await
+    }
+
+    /// Rows of this stretch that the snapshot shows to be nobody's but a writer's to this table: of revisions etcd has not
+    /// come to, after the newest change of a key, or with other content. What is older is history, and stays.
+    async fn archive_contradicted(
+        &self,
+        transaction: &Transaction<'_>,
+        page: &Page,
+        revision: i64,
+    ) -> Result<u64> {
+        let Tables { etcd, archive, state, .. } = &self.tables;
+        let archive = format!(
+            "WITH untrue AS (
+               SELECT l.key, l.revision FROM {etcd} l LEFT JOIN incoming i ON i.key = l.key
+               WHERE {IN_PAGE} AND (l.revision > $1 OR l.revision > i.revision
+                 OR i.key IS NULL AND l.revision = $1 AND NOT l.tombstone
+                 OR l.revision = i.revision AND (l.value, l.tombstone, l.encoding)
+                      IS DISTINCT FROM (i.value, i.tombstone, i.encoding))),
+             moved AS (
+               DELETE FROM {etcd} e USING untrue u WHERE e.key = u.key AND e.revision = u.revision
+               RETURNING e.ts, e.key, e.value, e.revision, e.tombstone, e.encoding)
+             INSERT INTO {archive} (cluster_id, ts, key, value, revision, tombstone, encoding)
+             SELECT (SELECT cluster_id FROM {state} WHERE prefix = $6), * FROM moved"
+        );
+        let (low, high) = (text_below(&page.start), text_above(&page.end));
+        let values: [&(dyn ToSql + Sync); 6] =
+            [&revision, &low, &high, &page.start.as_ref(), &page.end.as_ref(), &self.prefix()];
+        within(BULK_MAX, transaction.execute(&archive, &values)).await
     }
 
     async fn move_base(
@@ -231,20 +270,19 @@ impl Replica {
         );
         let newest = page.changes.iter().max_by_key(|change| change.revision);
         let (key, revision) = (newest.map(|it| it.key.as_str()), newest.map(|it| it.revision));
-        let values: [&(dyn tokio_postgres::types::ToSql + Sync); 7] =
+        let values: [&(dyn ToSql + Sync); 7] =
             [&self.prefix(), &epoch, &place.revision, &page.last, &page.end.as_ref(), &key, &revision];
         let moved = within(STATEMENT_MAX, transaction.execute(&update, &values)).await?;
         if moved == 1 { Ok(()) } else { Err(self.fenced()) }
     }
 
-    async fn record_gap(&self, transaction: &Transaction<'_>, from: i64, to: i64) -> Result<()> {
+    async fn record_gap(&self, to: &Transaction<'_>, (from, until): (i64, i64), why: &str) -> Result<()> {
         let insert = format!(
-            "INSERT INTO {} (prefix, from_revision, to_revision, reason)
-             VALUES ($1, $2, $3, 'compacted before it was mirrored')",
+            "INSERT INTO {} (prefix, from_revision, to_revision, reason) VALUES ($1, $2, $3, $4)",
             self.tables.gaps
         );
-        within(STATEMENT_MAX, transaction.execute(&insert, &[&self.prefix(), &from, &to])).await?;
-        self.note("gap", format!("revisions {from} to {to} were compacted before they could be mirrored"));
+        within(STATEMENT_MAX, to.execute(&insert, &[&self.prefix(), &from, &until, &why])).await?;
+        self.note("gap", format!("revisions {from} to {until} are not in the history: {why}"));
         Ok(())
     }
 }

@@ -1,9 +1,11 @@
-//! Starts over on a person's word: etcd was replaced or restored. Old rows are moved aside, not deleted, and writes
-//! that were queued against the old history become conflicts: its revisions mean nothing in the new one.
+//! Starts over on a person's word. Where etcd was replaced or restored, old rows are moved aside, not deleted, and writes
+//! that were queued against the old history become conflicts: its revisions mean nothing in the new one. Where it is the
+//! etcd we know, only rows it contradicts are moved aside: somebody wrote to the mirror. What is queued stays queued then,
+//! and the next leader finds out what was carried over already.
 
 use serde::Serialize;
 
-use super::apply::Applier;
+use super::apply::{Applier, Contradicted};
 use super::state::State;
 use super::{Replica, within};
 use crate::error::{Error, Kind, Result};
@@ -17,6 +19,7 @@ pub struct ResyncReport {
     /// The cluster is another, or has another history, than the one mirrored before.
     pub replaced: bool,
     pub archived_rows: u64,
+    /// Writes that waited for a cluster that was replaced. Otherwise they wait on.
     pub abandoned_writes: u64,
     pub revision: i64,
 }
@@ -35,17 +38,23 @@ impl Replica {
             Err(error) if error.kind() == Kind::Corrupt => true,
             Err(error) => return Err(error),
         };
-        let (mut archived_rows, mut abandoned_writes) =
-            if replaced { self.set_aside(&mut session, &state).await? } else { (0, 0) };
         let mut applier = Applier::new(self, state.epoch).await?;
-        state = self.read_state(&session).await?;
-        state.base = None;
-        let mut revision = self.take_base(&mut applier, &state).await?;
-        if !replaced && self.differs(&session, revision).await? {
-            // What was there hides what a snapshot adds: somebody wrote to the mirror.
+        let (mut archived_rows, mut abandoned_writes) = (0, 0);
+        if replaced {
             (archived_rows, abandoned_writes) = self.set_aside(&mut session, &state).await?;
             state = self.read_state(&session).await?;
-            revision = self.take_base(&mut applier, &state).await?;
+        } else {
+            applier.contradicted = Contradicted::Archived(0);
+        }
+        state.base = None;
+        let revision = self.take_base(&mut applier, &state).await?;
+        if let Contradicted::Archived(rows) = applier.contradicted {
+            archived_rows = rows;
+        }
+        if !replaced && self.differs(&session, revision).await? {
+            let message = "the mirror differs again: somebody else writes to it";
+            return Err(Error::new(Kind::Corrupt, message)
+                .remedy_is("Find out who writes to the table `etcd`, stop them, and run this again."));
         }
         let detail = format!("resync at revision {revision}, {archived_rows} rows archived");
         self.record(&session, "resync", &detail).await?;
@@ -82,7 +91,7 @@ impl Replica {
             within(BULK_MAX, transaction.execute(&archive, &[&prefix, &end, &state.cluster_id])).await?;
         let abandon = format!(
             "UPDATE {} SET status = 'conflict', processed_at = clock_timestamp(),
-               last_error = 'queued against a cluster that was replaced'
+               last_error = 'queued for another history of etcd than the one a resync accepted; only etcd can tell whether it is there'
              WHERE status = 'pending' AND key >= $1 AND ($2::text IS NULL OR key < $2)",
             tables.wal
         );

@@ -118,7 +118,7 @@ impl Replica {
     }
 
     /// Whether an instance holds the lock right now.
-    async fn is_led(&self, session: &Session) -> Result<bool> {
+    pub(super) async fn is_led(&self, session: &Session) -> Result<bool> {
         let text = format!(
             "SELECT EXISTS (SELECT 1 FROM pg_locks l, (SELECT {LOCK} AS h) k
                     WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1

@@ -134,7 +134,7 @@ impl Default for Meters {
         registry.register("errors", "Errors of runs by kind", meters.errors.clone());
         registry.register("store_writes", "Records written to stores", meters.writes.clone());
         registry.register("source_requests", "Requests made to sources", meters.requests.clone());
-        let lag = "Since the last run that ended ok";
+        let lag = "Since the last run that ended ok, or since this process began";
         registry.register_with_unit("lag", lag, Unit::Seconds, meters.lag.clone());
         registry.register("held", "Changes the guard holds back", meters.held.clone());
         registry.register("queue_depth", "Follow-up work that waits", meters.queue.clone());
@@ -278,7 +278,15 @@ impl Meters {
             self.store_errors.get_or_create(&ByStore { store }).inner().store(failed, Ordering::Relaxed);
         }
         self.replicas.look(house).await;
-        for (pipeline, at) in self.last_ok(house).await? {
+        let oks = self.last_ok(house).await?;
+        // One that never was true lags at least since this process began: an alarm on a metric that is not there never rings.
+        let begun = i64::try_from(house.clock.elapsed_ms() / 1_000).unwrap_or(i64::MAX);
+        let never =
+            house.config.pipelines.values().filter(|spec| spec.enabled && !oks.contains_key(&spec.name));
+        for pipeline in never.map(|spec| spec.name.clone()) {
+            self.lag.get_or_create(&ByPipeline { pipeline }).set(begun);
+        }
+        for (pipeline, at) in oks {
             self.lag.get_or_create(&ByPipeline { pipeline }).set(since(&at, house.clock.as_ref()));
         }
         Ok(())

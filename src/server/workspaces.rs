@@ -14,6 +14,8 @@ use crate::workspace::Workspace;
 
 /// Between two looks for jobs: somebody waits for them.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Between two looks for analyses to be tried again, which are every page's.
+const AGAIN_MS: u64 = 30_000;
 /// A workspace whose store or pages are out of reach is left alone this long.
 const REST_MS: u64 = 30_000;
 
@@ -40,12 +42,15 @@ impl House {
 
 pub async fn keep(house: Arc<House>) {
     let mut resting: HashMap<String, u64> = HashMap::new();
+    let mut looked = 0;
     while !house.config.workspaces.is_empty() && house.rest(LOOK_EVERY).await {
+        let again = house.clock.elapsed_ms() >= looked + AGAIN_MS;
+        looked = if again { house.clock.elapsed_ms() } else { looked };
         for name in house.config.workspaces.keys() {
             if resting.get(name).is_some_and(|until| *until > house.clock.elapsed_ms()) {
                 continue;
             }
-            if let Err(error) = look_after(&house, name).await {
+            if let Err(error) = look_after(&house, name, again).await {
                 tracing::warn!(workspace = name, kind = error.kind().name(), "workspace: {error}");
                 resting.insert(name.clone(), house.clock.elapsed_ms() + REST_MS);
             }
@@ -53,8 +58,8 @@ pub async fn keep(house: Arc<House>) {
     }
 }
 
-/// Jobs that wait, one after the other, and the purge when it is due.
-async fn look_after(house: &Arc<House>, name: &str) -> Result<()> {
+/// Jobs that wait, one after the other, and the purge when it is due; now and then, analyses that failed.
+async fn look_after(house: &Arc<House>, name: &str, again: bool) -> Result<()> {
     let workspace = house.workspace(name).await?;
     let shared = house.clone();
     house
@@ -65,7 +70,8 @@ async fn look_after(house: &Arc<House>, name: &str) -> Result<()> {
                     return Ok(());
                 }
             }
-            workspace.purge(false).await.map(drop)
+            workspace.purge(false).await?;
+            if again { workspace.analyze_all_again().await } else { Ok(()) }
         })
         .await
 }

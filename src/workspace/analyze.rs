@@ -8,33 +8,34 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
-use super::documents::Document;
-use super::issues::{Issue, NewIssue, Passage, Reference, Severity, finding};
-use super::llm::{Llm, Question};
-use super::pages::Body;
+use super::findings;
+use super::issues::{Finding, Issue, NewIssue, finding};
+use super::llm::Llm;
+use super::pages::{Attachment, Body};
 use super::policies::Asked;
 use super::shelf::{Era, Held};
 use super::{Activity, Notes, Workspace, instant, keys, translate};
 use crate::error::{Error, Fault, Kind, Result};
+use crate::retry::{Patience, backoff_ms};
 use crate::store::Expect;
 
 /// What references call the page itself.
 pub const AGREEMENT: &str = "agreement";
 /// Characters of a policy compared at once; the agreement comes on top.
 const PIECE_CHARS: usize = 60_000;
+/// An analysis costs money and minutes: a model that is away is asked again soon, one that is bad at it once a day.
+const AGAIN: Patience =
+    Patience { attempts_max: u32::MAX, wait_ms_first: 60_000, wait_ms_max: 24 * 60 * 60 * 1_000 };
 /// One page is analysed within this, or by somebody else.
 const ANALYSING: Duration = Duration::from_secs(1_800);
-/// Findings of one answer; more is noise.
-const FINDINGS_MAX: usize = 200;
 
 /// What came of an analysis.
 #[derive(Debug, Clone, Serialize)]
 pub struct Analysis {
-    /// The new ones.
+    /// The new ones, and those of an analysis that broke off before it could tell of them.
     pub issues: Vec<Issue>,
-    /// Policies that could not be read, and why.
+    /// Policies that could not be read or got no usable answer, findings that cannot be kept, and why.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<Fault>,
 }
@@ -55,38 +56,38 @@ pub(super) struct State {
     /// The job that will put it right.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
+    /// How often that was asked for since it was right, and when it may be asked for again.
+    #[serde(default)]
+    pub attempts: u32,
+    #[serde(default, with = "instant::option", skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<Timestamp>,
 }
 
 impl State {
     pub fn is_stale(&self) -> bool {
         self.vanished || !self.changed.is_empty()
     }
+
+    /// The next attempt is due so long after this one.
+    pub fn attempted(&mut self, now: Timestamp, chance: f64) {
+        let wait = Duration::from_millis(backoff_ms(&AGAIN, self.attempts.max(1), chance));
+        self.not_before = Some(instant::to_ms(now.saturating_add(wait).unwrap_or(now)));
+    }
 }
 
-#[derive(Deserialize)]
-struct Answer {
-    issues: Vec<Found>,
-}
-
-#[derive(Deserialize)]
-struct Found {
-    title: String,
-    severity: Severity,
-    description: Description,
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Description {
-    Words(String),
-    Passages(Vec<Piece>),
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Piece {
-    Words(String),
-    Quote { source: String, excerpt: String },
+/// An analysis on its way.
+struct Course<'a> {
+    page: &'a str,
+    era: &'a Era,
+    llm: &'a Llm,
+    notes: &'a Notes,
+    agreement: Body,
+    /// Findings there were before.
+    known: BTreeSet<Finding>,
+    analysis: Analysis,
+    /// Policies that could not be read, and those the model gave no usable answer about.
+    unread: BTreeSet<String>,
+    unanswered: BTreeSet<String>,
 }
 
 impl Workspace {
@@ -108,52 +109,127 @@ impl Workspace {
     async fn compare_all(&self, page: &str, era: &Era, llm: &Llm, notes: &Notes) -> Result<Analysis> {
         let agreement = self.pages.body(page).await?;
         // Listing drops what is stale, so the state read after it knows every change this analysis sees.
-        self.policies_noting(page, notes).await?;
+        self.scan(page, notes).await?;
         let key = keys::system_key("analysis", Some(page))?;
         let before: Option<Held<State>> = self.shelf.read(&key).await?;
-        let mut known: BTreeSet<_> = self.stored_issues(page).await?.iter().map(Issue::finding).collect();
-        let mut analysis = Analysis { issues: Vec::new(), errors: Vec::new() };
-        let mut unread = BTreeSet::new();
+        let issues = self.stored_issues(page).await?;
+        let known: BTreeSet<Finding> = issues.iter().map(Issue::finding).collect();
+        let untold = self.untold(page, issues).await?;
+        let analysis = Analysis { issues: untold, errors: Vec::new() };
+        let (unread, unanswered) = (BTreeSet::new(), BTreeSet::new());
+        let mut course = Course { page, era, llm, notes, agreement, known, analysis, unread, unanswered };
         for attachment in self.pages.attachments(page).await? {
-            if attachment.media.is_none() {
+            // What is listed as a policy is read, or is an error.
+            if attachment.no_text {
                 continue;
             }
-            let source = attachment.source.as_str();
-            let asked = Asked { page, source, era, attachment: &attachment, notes };
-            let policy = match self.original(&asked).await {
-                Ok(policy) => policy,
-                Err(error) if is_about_one_policy(&error) => {
-                    analysis.errors.push(Fault::of(&error).at_key(source));
-                    unread.insert(source.to_owned());
-                    continue;
+            if let Err(error) = self.compare_one(&mut course, &attachment).await {
+                let kept = course.analysis.issues.len();
+                let doing = format!(
+                    "analysing page {page} (new issues kept so far, for the next analysis to tell: {kept})"
+                );
+                return Err(if kept > 0 { error.while_(doing) } else { error });
+            }
+        }
+        // What changed and could not be read was not compared, nor was what got no answer: the page stays marked for it.
+        let changed = before.as_ref().map(|held| held.what.changed.intersection(&course.unread).cloned());
+        let changed = changed.into_iter().flatten().chain(course.unanswered).collect();
+        let attempts = before.as_ref().map_or(0, |held| held.what.attempts);
+        let expect = before.map_or(Expect::Absent, |held| Expect::Exactly(held.version));
+        let now = instant::to_ms(self.shelf.clock.now());
+        let mut after = State { generation: era.number, analyzed: Some(now), changed, ..State::default() };
+        if after.is_stale() {
+            after.attempts = attempts;
+            after.attempted(now, self.shelf.clock.chance());
+        }
+        // A policy that changed meanwhile moved the state on: then the page stays marked.
+        self.shelf.put(&key, &after, expect).await?;
+        self.shelf.remove_anyway(vec![untold_key(page)?]).await?;
+        Ok(course.analysis)
+    }
+
+    /// Ask the model about one policy, piece by piece, and keep what it finds.
+    async fn compare_one(&self, course: &mut Course<'_>, attachment: &Attachment) -> Result<()> {
+        let (page, era, notes, source) = (course.page, course.era, course.notes, attachment.source.as_str());
+        let policy = match self.original(&Asked { page, source, era, attachment, notes }).await {
+            Ok(policy) => policy,
+            Err(error) if is_about_one_policy(&error) => {
+                course.analysis.errors.push(Fault::of(&error).at_key(source));
+                course.unread.insert(source.to_owned());
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        for piece in translate::pieces(&policy.content, PIECE_CHARS) {
+            notes.say(Activity::Analyzing).await?;
+            match findings::ask(course.llm, &course.agreement, &policy, piece).await {
+                Ok(found) => self.keep_findings(course, source, found).await?,
+                // It is this answer that is no good; the others may be.
+                Err(error) if error.kind() == Kind::Invalid => {
+                    course.analysis.errors.push(Fault::of(&error).at_key(source));
+                    course.unanswered.insert(source.to_owned());
                 }
                 Err(error) => return Err(error),
-            };
-            for new in compare(llm, &agreement, &policy, notes).await? {
-                let finding = finding(&new.title, &new.description);
-                if known.contains(&finding) {
-                    continue;
-                }
-                match self.new_issue(new) {
-                    Ok(issue) => {
-                        self.store_issue(era, page, &issue).await?;
-                        known.insert(finding);
-                        analysis.issues.push(issue);
+            }
+        }
+        Ok(())
+    }
+
+    /// What one answer has that was not known before it. Two findings of it may quote the same words.
+    async fn keep_findings(
+        &self,
+        course: &mut Course<'_>,
+        source: &str,
+        found: Vec<Result<NewIssue>>,
+    ) -> Result<()> {
+        let (mut issues, mut seen) = (Vec::new(), BTreeSet::new());
+        for new in found {
+            let issue = match new {
+                Ok(new) => {
+                    let finding = finding(&new.title, &new.description);
+                    let title = new.title.trim().to_owned();
+                    if course.known.contains(&finding) || !seen.insert((title, finding)) {
+                        continue;
                     }
-                    Err(error) => analysis.errors.push(Fault::of(&unusable(llm, &error)).at_key(source)),
+                    self.new_issue(new)
+                }
+                Err(error) => Err(error),
+            };
+            match issue {
+                Ok(issue) => issues.push(issue),
+                Err(error) => {
+                    course.analysis.errors.push(Fault::of(&unusable(course.llm, &error)).at_key(source));
                 }
             }
         }
-        // What changed and could not be read was not compared: the page stays marked for it.
-        let changed =
-            before.as_ref().map(|held| held.what.changed.iter().filter(|source| unread.contains(*source)));
-        let changed = changed.into_iter().flatten().cloned().collect();
-        let expect = before.map_or(Expect::Absent, |held| Expect::Exactly(held.version));
-        let now = instant::to_ms(self.shelf.clock.now());
-        let after = State { generation: era.number, analyzed: Some(now), changed, ..State::default() };
-        // A policy that changed meanwhile moved the state on: then the page stays marked.
-        self.shelf.put(&key, &after, expect).await?;
-        Ok(analysis)
+        self.note_untold(course.page, &issues).await?;
+        for issue in issues {
+            self.store_issue(course.era, course.page, &issue).await?;
+            course.known.insert(issue.finding());
+            course.analysis.issues.push(issue);
+        }
+        Ok(())
+    }
+
+    /// Those of these issues that an analysis kept and, because it broke off, never told anybody of.
+    async fn untold(&self, page: &str, issues: Vec<Issue>) -> Result<Vec<Issue>> {
+        let untold: Option<Held<Untold>> = self.shelf.read(&untold_key(page)?).await?;
+        let untold = untold.map(|held| held.what.issues).unwrap_or_default();
+        Ok(issues.into_iter().filter(|issue| untold.contains(&issue.id)).collect())
+    }
+
+    /// Written down before they are kept: an analysis may break off at any moment.
+    async fn note_untold(&self, page: &str, issues: &[Issue]) -> Result<()> {
+        if issues.is_empty() {
+            return Ok(());
+        }
+        self.shelf
+            .update(&untold_key(page)?, |held: Option<Untold>| {
+                let mut untold = held.unwrap_or_default();
+                untold.issues.extend(issues.iter().map(|issue| issue.id.clone()));
+                Some(untold)
+            })
+            .await
     }
 
     /// What is remembered about a page's analysis; what was before a clear is forgotten.
@@ -196,6 +272,16 @@ impl Workspace {
     }
 }
 
+/// Issues that were kept and not told yet, by id.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Untold {
+    issues: BTreeSet<String>,
+}
+
+fn untold_key(page: &str) -> Result<String> {
+    keys::system_key("untold", Some(page))
+}
+
 /// The file itself is at fault, or cannot be had: the other policies can be compared all the same.
 fn is_about_one_policy(error: &Error) -> bool {
     matches!(error.kind(), Kind::Invalid | Kind::NotFound | Kind::Unauthorized)
@@ -205,90 +291,6 @@ fn is_about_one_policy(error: &Error) -> bool {
 fn unusable(llm: &Llm, error: &Error) -> Error {
     Error::new(Kind::Invalid, format!("{} found an issue that cannot be kept: {error}", llm.name()))
         .remedy_is("The others are kept. Analyse again, or use a model that keeps to what it is asked (`llm.model`).")
-}
-
-async fn compare(llm: &Llm, agreement: &Body, policy: &Document, notes: &Notes) -> Result<Vec<NewIssue>> {
-    let mut found = Vec::new();
-    for piece in translate::pieces(&policy.content, PIECE_CHARS) {
-        let material = json!({
-            "agreement": { "source": AGREEMENT, "title": agreement.title, "content": agreement.markdown },
-            "policy": { "source": policy.source, "title": policy.title, "content": piece },
-        })
-        .to_string();
-        notes.say(Activity::Analyzing).await?;
-        let question = Question { name: "issues", schema: schema(), task: TASK, material: &material };
-        let answer: Answer = llm.ask(&question).await?;
-        if answer.issues.len() > FINDINGS_MAX {
-            let message = format!("the model found more than {FINDINGS_MAX} issues in {}", policy.source);
-            return Err(Error::new(Kind::Invalid, message));
-        }
-        found.extend(answer.issues.into_iter().map(|issue| issue.with_places(agreement, policy)));
-    }
-    Ok(found)
-}
-
-const TASK: &str = "You compare a doctoral agreement with a university policy. Report every point where the \
-agreement contradicts the policy, or leaves out what the policy demands. For each give a short title, a severity \
-(1 minor, 2 notable, 3 grave) and a description: sentences, and quotes as objects with the `source` given with the \
-document and an `excerpt` copied from it word for word. Report nothing that is in order.";
-
-fn schema() -> Value {
-    let quote = json!({
-        "type": "object",
-        "properties": { "source": { "type": "string" }, "excerpt": { "type": "string" } },
-        "required": ["source", "excerpt"],
-        "additionalProperties": false,
-    });
-    let issue = json!({
-        "type": "object",
-        "properties": {
-            "title": { "type": "string" },
-            "severity": { "type": "integer", "enum": [1, 2, 3] },
-            "description": { "type": "array", "items": { "anyOf": [{ "type": "string" }, quote] } },
-        },
-        "required": ["title", "severity", "description"],
-        "additionalProperties": false,
-    });
-    json!({
-        "type": "object",
-        "properties": { "issues": { "type": "array", "items": issue } },
-        "required": ["issues"],
-        "additionalProperties": false,
-    })
-}
-
-impl Found {
-    fn with_places(self, agreement: &Body, policy: &Document) -> NewIssue {
-        let pieces = match self.description {
-            Description::Words(text) => vec![Piece::Words(text)],
-            Description::Passages(pieces) => pieces,
-        };
-        let passage = |piece| match piece {
-            Piece::Words(text) => Passage::Text(text),
-            Piece::Quote { source, excerpt } => {
-                // A source the model made up is taken for the policy: that is the document it was shown.
-                let (source, title, content) = if source == AGREEMENT {
-                    (AGREEMENT, &agreement.title, &agreement.markdown)
-                } else {
-                    (policy.source.as_str(), &policy.title, &policy.content)
-                };
-                let place = locate(content, &excerpt);
-                Passage::Reference(Reference {
-                    source: source.to_owned(),
-                    title: title.clone(),
-                    offset: place.map(|(offset, _)| offset),
-                    length: place.map(|(_, length)| length),
-                    excerpt,
-                    unresolved: false,
-                })
-            }
-        };
-        NewIssue {
-            title: self.title,
-            severity: self.severity,
-            description: pieces.into_iter().map(passage).collect(),
-        }
-    }
 }
 
 /// Where an excerpt is, in characters: as it stands, or with blanks and line ends counted alike.

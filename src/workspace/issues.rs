@@ -103,9 +103,11 @@ pub struct NewIssue {
     pub description: Vec<Passage>,
 }
 
+/// What makes two issues the same finding: the places they point to; without any, their words.
+pub type Finding = BTreeSet<(String, String)>;
+
 impl Issue {
-    /// What makes two issues the same finding: the places they point to; without any, their words.
-    pub fn finding(&self) -> BTreeSet<(String, String)> {
+    pub fn finding(&self) -> Finding {
         finding(&self.title, &self.description)
     }
 
@@ -117,7 +119,7 @@ impl Issue {
     }
 }
 
-pub fn finding(title: &str, description: &[Passage]) -> BTreeSet<(String, String)> {
+pub fn finding(title: &str, description: &[Passage]) -> Finding {
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase();
     let places: BTreeSet<_> = description
         .iter()
@@ -185,7 +187,7 @@ impl Workspace {
         for passage in &new.description {
             match passage {
                 Passage::Text(text) => check_text("a description", text)?,
-                Passage::Reference(reference) => check_text("an excerpt", &reference.excerpt)?,
+                Passage::Reference(reference) => check_excerpt(&reference.excerpt)?,
             }
         }
         Ok(Issue {
@@ -328,6 +330,16 @@ impl Reference {
 fn unknown(page: &str, id: &str) -> Error {
     Error::new(Kind::NotFound, format!("page {page} has no issue {}", id.escape_debug()))
         .remedy_is(format!("`trueup page issues {page}` lists the issues there are."))
+}
+
+/// A quote of nothing points nowhere, and all such would pass for one finding.
+fn check_excerpt(excerpt: &str) -> Result<()> {
+    if excerpt.trim().is_empty() {
+        return Err(
+            Error::new(Kind::Invalid, "an excerpt is empty").remedy_is("Quote the words that are meant.")
+        );
+    }
+    check_text("an excerpt", excerpt)
 }
 
 fn check_text(what: &str, text: &str) -> Result<()> {

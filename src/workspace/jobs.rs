@@ -12,9 +12,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use ulid::Ulid;
 
+use super::analyze::State;
 use super::language::Language;
+use super::pages::Existence;
 use super::shelf::{Held, Shelf, crowded};
-use super::{Workspace, instant, keys};
+use super::{Reanalyze, Workspace, instant, keys};
 use crate::error::{Error, Kind, Result};
 use crate::record::Version;
 use crate::store::Expect;
@@ -301,8 +303,9 @@ impl Workspace {
         Ok(None)
     }
 
-    /// Do every job that waits; how many were done.
+    /// Do every job that waits, and what is to be tried again by now; how many were done.
     pub async fn work(&self) -> Result<Vec<Job>> {
+        self.analyze_all_again().await?;
         let mut done = Vec::new();
         while let Some(job) = self.work_one().await? {
             done.push(job);
@@ -372,16 +375,55 @@ impl Workspace {
 
     /// Analyse a page again, unless that is on its way already.
     pub(super) async fn submit_analysis(&self, page: &str) -> Result<()> {
-        if let Some(id) = self.analysis(page).await?.job
-            && let Ok(job) = self.peek(&id).await
-            && !job.status.is_final()
-        {
+        if self.is_open(self.analysis(page).await?.job.as_deref()).await {
             return Ok(());
         }
         let job = self.submit(Task::Reanalyze { page: page.to_owned() }).await?;
-        self.note_analysis(page, |state| state.job = Some(job.id.clone())).await
+        let (now, chance) = (self.shelf.clock.now(), self.shelf.clock.chance());
+        self.note_analysis(page, |state| {
+            state.job = Some(job.id.clone());
+            state.attempts = state.attempts.saturating_add(1);
+            state.attempted(now, chance);
+        })
+        .await
+    }
+
+    async fn is_open(&self, job: Option<&str>) -> bool {
+        let Some(id) = job else { return false };
+        self.peek(id).await.is_ok_and(|job| !job.status.is_final())
+    }
+
+    /// Queue the analysis of a stale page once more: the last one failed, and its time has come.
+    pub(super) async fn analyze_again(&self, page: &str) -> Result<()> {
+        let state = self.analysis(page).await?;
+        let due = state.not_before.is_none_or(|at| at <= self.shelf.clock.now());
+        if self.reanalyze == Reanalyze::Auto && self.llm.is_some() && state.is_stale() && due {
+            self.submit_analysis(page).await?;
+        }
+        Ok(())
+    }
+
+    /// The same for every page an analysis of which failed. Pages nobody ever queued one for are seen to by who looks at them.
+    pub async fn analyze_all_again(&self) -> Result<()> {
+        if self.reanalyze != Reanalyze::Auto || self.llm.is_none() {
+            return Ok(());
+        }
+        let now = self.shelf.clock.now();
+        for (key, held) in self.shelf.all::<State>(ANALYSES).await? {
+            let due = held.what.is_stale() && held.what.not_before.is_some_and(|at| at <= now);
+            let Some(page) = key.strip_prefix(ANALYSES).filter(|_| due) else { continue };
+            if matches!(self.pages.exists(page).await, Existence::Gone) {
+                self.note_analysis(page, |state| state.not_before = None).await?;
+            } else {
+                self.analyze_again(page).await?;
+            }
+        }
+        Ok(())
     }
 }
+
+/// What is remembered about analyses, by page.
+const ANALYSES: &str = "system:analysis.";
 
 enum Claim {
     Taken(Task),

@@ -13,6 +13,7 @@ use std::time::Duration;
 pub mod analyze;
 pub mod documents;
 pub mod extract;
+mod findings;
 mod glance;
 mod instant;
 pub mod issues;

@@ -49,7 +49,16 @@ impl Workspace {
         self.policies_noting(page, &Notes::none()).await
     }
 
+    /// The same; and an analysis that did not come about, because the model was away, say, is queued again when it is due.
     pub(super) async fn policies_noting(&self, page: &str, notes: &Notes) -> Result<Catalogue> {
+        let catalogue = self.scan(page, notes).await?;
+        if catalogue.analysis_stale {
+            self.analyze_again(page).await?;
+        }
+        Ok(catalogue)
+    }
+
+    pub(super) async fn scan(&self, page: &str, notes: &Notes) -> Result<Catalogue> {
         notes.say(Activity::Fetching).await?;
         let attachments = self.pages.attachments(page).await?;
         notes.say(Activity::Scanning).await?;
@@ -83,7 +92,7 @@ impl Workspace {
             }
         };
         Ok(Catalogue {
-            policies: attachments.iter().map(entry).collect(),
+            policies: attachments.iter().filter(|attachment| !attachment.no_text).map(entry).collect(),
             analysis_stale: analysis.is_stale(),
         })
     }

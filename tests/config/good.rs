@@ -255,6 +255,14 @@ fn equal_settings_have_equal_digests_however_they_are_laid_out() {
 }
 
 #[test]
+fn systems_whose_keys_cannot_meet_share_a_store() {
+    let config = parse(include_str!("../fixtures/whole.toml")).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!((config.pipelines.len(), config.replicas.len(), config.workspaces.len()), (3, 1, 1));
+    let Then::Export(exported) = &config.pipelines["rules"].then[0] else { panic!("no export") };
+    assert_eq!(exported.place, config.pipelines["notices"].into.place);
+}
+
+#[test]
 fn a_missing_file_names_the_command_that_writes_one() {
     let error = Config::load(Path::new("/nowhere/trueup.toml"), &env).unwrap_err();
     assert_eq!(error.kind(), Kind::Config);

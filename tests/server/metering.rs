@@ -51,6 +51,19 @@ async fn every_metric_is_documented_and_every_documented_metric_is_there() {
 }
 
 #[tokio::test]
+async fn a_pipeline_that_never_ended_ok_has_a_lag() {
+    let home = Home::new(
+        "[pipelines.never]\nfrom = { files = \"nowhere\" }\ninto = \"sqlite:a.db\"\n\
+         [pipelines.off]\nfrom = { files = \"nowhere\" }\ninto = \"sqlite:b.db\"\nenabled = false\n",
+    );
+    let serving = Serving::of(&home).await;
+    serving.post("/api/pipelines/never/run", None).await;
+    let text = serving.get("/metrics").await.is(200).text;
+    assert!(text.contains("trueup_lag_seconds{pipeline=\"never\"} "), "{text}");
+    assert!(!text.contains("trueup_lag_seconds{pipeline=\"off\"}"), "{text}");
+}
+
+#[tokio::test]
 async fn operations_of_a_store_that_fail_are_counted_by_store() {
     let home = Home::new(
         "[stores]\nfar = \"postgres://user@127.0.0.1:9/app\"\nnear = \"sqlite:.trueup/near.db\"\n\

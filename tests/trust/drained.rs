@@ -150,7 +150,7 @@ async fn a_killed_workers_claims_are_taken_over_at_once() {
     write_program(
         &home,
         "effect",
-        "#!/bin/sh\necho start >> log\nwhile [ ! -e go ]; do sleep 0.05; done\necho end >> log\n",
+        "#!/bin/sh\necho start >> log\nwhile [ ! -e go ] && [ -e log ]; do sleep 0.05; done\necho end >> log\n",
     );
     let mut first = worker(&home);
     support::until("the effect has begun", || home.read("log").is_some()).await;

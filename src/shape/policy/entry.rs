@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::record::Fingerprint;
 
 /// Keys of policies start with this.
-pub const PREFIX: &str = "policy:";
+pub const PREFIX: &str = crate::config::POLICIES;
 /// The longest key every supported store takes.
 pub const KEY_MAX: usize = 512;
 

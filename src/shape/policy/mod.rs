@@ -18,6 +18,7 @@ use super::{
     Absent, Existing, Identified, Input, Older, Output, Prior, Recalled, Reconciled, Rendered, Shape,
 };
 use crate::clock::rfc3339_ms;
+use crate::config::POLICY_OBJECTS;
 use crate::error::{Error, Kind, Result};
 use crate::record::{Entry, Fingerprint};
 
@@ -283,7 +284,7 @@ impl Shape for Policy {
 
     fn export_key(&self, key: &str) -> String {
         let name = key.strip_prefix(PREFIX).unwrap_or(key);
-        format!("policies/{name}/policy.md")
+        format!("{POLICY_OBJECTS}{name}/policy.md")
     }
 
     fn body_mark(&self, value: &[u8]) -> Option<Fingerprint> {

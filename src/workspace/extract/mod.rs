@@ -75,6 +75,20 @@ impl Media {
     }
 }
 
+/// Whether a file is plainly no text of rules: a picture, a sound, a film. By its name, else by the type the server gives it.
+pub fn is_no_text(name: &str, media_type: Option<&str>) -> bool {
+    const ENDINGS: [&str; 22] = [
+        "apng", "avif", "bmp", "gif", "heic", "ico", "jpeg", "jpg", "png", "svg", "tif", "tiff", "webp",
+        "flac", "m4a", "mp3", "ogg", "wav", "avi", "mov", "mp4", "webm",
+    ];
+    let ending = name.rsplit_once('.').map(|(_, ending)| ending.to_ascii_lowercase());
+    let class =
+        media_type.and_then(|media_type| media_type.trim().split('/').next()).map(str::to_ascii_lowercase);
+    Media::of(name, media_type).is_none()
+        && (ending.is_some_and(|ending| ENDINGS.contains(&ending.as_str()))
+            || class.is_some_and(|class| matches!(class.as_str(), "image" | "audio" | "video")))
+}
+
 /// The document as Markdown.
 pub async fn markdown(media: Media, bytes: Bytes) -> Result<String> {
     within(TIME_MAX, move || read(media, &bytes)).await

@@ -181,6 +181,7 @@ impl Item {
         })?;
         Ok(Attachment {
             media: Media::of(&self.title, self.media_type.as_deref()),
+            no_text: extract::is_no_text(&self.title, self.media_type.as_deref()),
             title: self.title,
             created: instant::to_ms(created),
             version: instant::to_ms(version.unwrap_or(created)),

@@ -198,6 +198,7 @@ fn name_sources(attachments: &mut [Attachment]) {
 fn unread(path: &Path, name: String) -> Attachment {
     Attachment {
         media: Media::of(&name, None),
+        no_text: extract::is_no_text(&name, None),
         title: name,
         source: String::new(),
         created: Timestamp::UNIX_EPOCH,
@@ -213,6 +214,7 @@ fn attachment(path: &Path, name: String, facts: &Metadata) -> Result<Attachment>
         .ok_or_else(|| Error::new(Kind::Invalid, format!("{} has no time of change", path.display())))?;
     Ok(Attachment {
         media: Media::of(&name, None),
+        no_text: extract::is_no_text(&name, None),
         title: name,
         source: String::new(),
         created: changed,

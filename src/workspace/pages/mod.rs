@@ -36,6 +36,8 @@ pub struct Attachment {
     pub title: String,
     /// What it is, if that can be read; `None` = by name and type nothing we read.
     pub media: Option<Media>,
+    /// A picture, a sound, a film: no policy, and not taken for one.
+    pub no_text: bool,
     pub created: Timestamp,
     /// When the version there is now was made.
     pub version: Timestamp,

@@ -1,5 +1,6 @@
 //! The feed archive: boards into Markdown files. Scenarios are numbered as its promises are.
 
+mod beside;
 mod boards;
 mod desk;
 mod dialects;

@@ -8,30 +8,32 @@ use super::{Stage, through_proxy};
 use crate::support::eventually;
 
 /// Connections that write outcomes down.
-const SETTLING: &str = "select count(*) from pg_stat_activity where datname = current_database()
+pub const SETTLING: &str = "select count(*) from pg_stat_activity where datname = current_database()
                         and pid <> pg_backend_pid() and query like '%slot_revision = coalesce%'";
 
 /// While it lives, no outcome can be written down.
-struct Blocked(Session);
+pub struct Blocked(Session);
 
 impl Blocked {
-    async fn new(stage: &Stage) -> Self {
+    pub async fn new(stage: &Stage) -> Self {
+        // The first outcome is that of the marker, without which nothing is carried over.
+        stage.sql_becomes("select slot_revision > 0 from etcd_drain_state", "t").await;
         let session = Session::open(&PostgresPlace::parse(&stage.dsn).unwrap(), None).await.unwrap();
         session.batch_execute("BEGIN; SELECT * FROM etcd_drain_state FOR UPDATE").await.unwrap();
         Blocked(session)
     }
 
     /// An answer came, and its outcome waits for us.
-    async fn is_waited_for(&self, stage: &Stage) {
+    pub async fn is_waited_for(&self, stage: &Stage) {
         stage.sql_becomes(&format!("{SETTLING} and wait_event_type = 'Lock'"), "1").await;
     }
 
-    async fn release(self) {
+    pub async fn release(self) {
         self.0.batch_execute("ROLLBACK").await.unwrap();
     }
 }
 
-async fn arrives(stage: &Stage, name: &str, value: &str) {
+pub async fn arrives(stage: &Stage, name: &str, value: &str) {
     let there = eventually(async || stage.get_text(name).await.as_deref() == Some(value)).await;
     assert!(there, "{name} never became {value}");
 }

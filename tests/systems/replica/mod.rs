@@ -1,5 +1,6 @@
 //! The replica on a real etcd and a real PostgreSQL. Scenarios carry their number in the name.
 
+mod audits;
 pub mod conflicts;
 mod emptied;
 mod from_etcd;
@@ -10,6 +11,7 @@ mod outages;
 mod process;
 mod rates;
 mod restored;
+mod resynced;
 mod running;
 mod sql;
 mod storm;

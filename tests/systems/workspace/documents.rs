@@ -140,12 +140,8 @@ async fn files_of_a_page_are_its_policies_under_plain_names() {
         catalogue.policies.iter().map(|policy| (policy.source.as_str(), policy.title.as_str())).collect();
     assert_eq!(
         names,
-        [
-            ("R_gle.txt", "Règle.txt"),
-            ("a_b.md", "a_b.md"),
-            ("a_b.md-2", "a b.md"),
-            ("photo.png", "photo.png")
-        ]
+        [("R_gle.txt", "Règle.txt"), ("a_b.md", "a_b.md"), ("a_b.md-2", "a b.md")],
+        "a picture is no policy"
     );
     assert_eq!(workspace.policy("p", "a_b.md-2", None).await.unwrap().language, Language::En);
     let error = workspace.policy("p", "photo.png", None).await.unwrap_err();
@@ -154,6 +150,22 @@ async fn files_of_a_page_are_its_policies_under_plain_names() {
     desk.model.finds(Vec::new());
     let analysis = workspace.analyze("p").await.unwrap();
     assert!(analysis.errors.is_empty(), "a picture is no policy: {:?}", analysis.errors);
+}
+
+#[tokio::test]
+async fn a_policy_of_a_kind_nobody_reads_is_an_error_of_the_analysis() {
+    let desk = Desk::new();
+    desk.file("p/page.md", "One supervisor.");
+    desk.file("p/a.md", ENGLISH);
+    desk.file("p/c.odt", "PK");
+    let workspace = desk.over_folder().await;
+    let listed = workspace.policies("p").await.unwrap().policies;
+    assert_eq!(listed.iter().map(|policy| policy.source.as_str()).collect::<Vec<_>>(), ["a.md", "c.odt"]);
+    let analysis = workspace.analyze("p").await.unwrap();
+    assert_eq!(desk.model.analyses(), 1, "the other is compared");
+    let [fault] = &analysis.errors[..] else { panic!("{:?}", analysis.errors) };
+    assert_eq!((fault.key.as_deref(), fault.kind), (Some("c.odt"), Kind::Invalid));
+    assert!(fault.remedy.contains("PDF"), "{fault:?}");
 }
 
 #[tokio::test]

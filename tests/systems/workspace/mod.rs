@@ -1,6 +1,7 @@
 //! Page workspaces by their scenarios, which carry their number in the name; over SQLite, and where writers race also
 //! over etcd and PostgreSQL.
 
+mod answers;
 mod caching;
 mod clearing;
 mod command;

@@ -55,6 +55,13 @@ fn body(request: &Request) -> Value {
     serde_json::from_slice(&request.body).unwrap_or_default()
 }
 
+/// The policy that is asked about.
+pub fn asked_about(request: &Request) -> String {
+    let asked = body(request);
+    let material: Value = serde_json::from_str(asked["messages"][1]["content"].as_str().unwrap()).unwrap();
+    material["policy"]["source"].as_str().unwrap_or_default().to_owned()
+}
+
 fn completion(request: &Request, findings: &[Value]) -> Reply {
     if !request.path.ends_with("/chat/completions") {
         return Reply::status(404);

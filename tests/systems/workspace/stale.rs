@@ -5,9 +5,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use trueup::clock::{Clock, rfc3339_ms};
 use trueup::error::Kind;
-use trueup::workspace::Language;
+use trueup::workspace::{Language, Status};
 
 use super::desk::{Desk, ENGLISH, ITALIAN, keys};
+use super::model::answer;
 use super::wiki::Paper;
 use crate::support::http::Reply;
 
@@ -127,6 +128,40 @@ async fn a_changed_policy_is_analysed_again_by_itself_and_once() {
     assert_eq!(desk.model.analyses(), 2, "one question per policy");
     assert!(!workspace.policies("p").await.unwrap().analysis_stale);
     assert_eq!(workspace.work().await.unwrap().len(), 0);
+}
+
+#[tokio::test]
+async fn an_analysis_that_met_an_outage_is_tried_again_later_and_later() {
+    let mut desk = Desk::new();
+    desk.reanalyze = "auto";
+    desk.wiki.page("p", vec![Paper::new("att1", ENGLISH)]);
+    let workspace = desk.workspace().await;
+    workspace.policy("p", "att1", None).await.unwrap();
+    desk.clock.advance(Duration::from_secs(1));
+    let newer = rfc3339_ms(desk.clock.now());
+    desk.wiki.change("p", |papers| papers[0].version = newer);
+    let open = async || {
+        assert!(workspace.policies("p").await.unwrap().analysis_stale);
+        workspace.jobs().await.unwrap().iter().filter(|job| !job.status.is_final()).count()
+    };
+    desk.model.server.answer(|_| Reply::status(503));
+    assert_eq!(open().await, 1);
+    assert!(matches!(workspace.work().await.unwrap()[0].status, Status::Error { code: 503, .. }));
+    assert_eq!(open().await, 0, "not at once");
+    desk.clock.advance(Duration::from_secs(90));
+    assert_eq!(open().await, 1, "whoever looks at the page queues it again");
+    assert_eq!(open().await, 1, "once");
+    workspace.work().await.unwrap();
+    desk.clock.advance(Duration::from_secs(75));
+    assert_eq!(
+        (workspace.work().await.unwrap().len(), open().await),
+        (0, 0),
+        "the second time it takes longer"
+    );
+    desk.model.server.answer(|_| answer(r#"{"issues":[]}"#));
+    desk.clock.advance(Duration::from_secs(90));
+    assert_eq!(workspace.work().await.unwrap().len(), 1, "and so does a worker");
+    assert!(!workspace.policies("p").await.unwrap().analysis_stale);
 }
 
 /// What could not be read was not compared with anything.
