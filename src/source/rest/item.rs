@@ -362,8 +362,10 @@ mod tests {
             let (items, rest) = listed(body, path, &["id"]);
             assert_eq!((items, rest), (None, serde_json::from_str::<Value>(body).unwrap()), "{body}");
         }
-        let twice = r#"{"rows": [{"id": 1}], "rows": 3}"#;
-        assert_eq!(listed(twice, "rows", &["id"]), (None, json!({"rows": 3})));
+        let twice = br#"{"rows": [{"id": 1}], "rows": []}"#;
+        let wanted = Wanted::of([JsonPath::parse("id")].iter());
+        let refused = read(twice, &JsonPath::parse("rows"), &wanted).unwrap_err();
+        assert!(refused.to_string().contains("`rows` is there twice"), "{refused}");
     }
 
     #[test]
