@@ -68,7 +68,7 @@ impl Refusal<'_> {
     }
 }
 
-/// A whole answer: see [`Ask::is_answered_by`].
+/// A whole answer, by the rule of `Ask::is_answered_by`.
 #[derive(Debug)]
 pub struct Answer {
     pub status: StatusCode,
