@@ -314,11 +314,13 @@ impl Decider<'_> {
             let bases: Vec<String> =
                 some.iter().map(|held| keys::base(&self.line.name, &held.identity)).collect();
             let bases: Vec<&str> = bases.iter().map(String::as_str).collect();
-            let keys: Vec<&str> = some.iter().map(|held| held.key.as_str()).collect();
             let known = self.line.state.store().get(&bases).await?;
-            let there = self.line.store.get(&keys).await?;
-            for ((held, known), there) in some.iter().zip(known).zip(there) {
-                if known.is_some() || there.is_some() || held.change == Change::Add {
+            for (held, known) in some.iter().zip(known) {
+                // The store is asked only where the state cannot tell: it may take a request for each.
+                let stays = known.is_some()
+                    || held.change == Change::Add
+                    || self.line.store.get_one(&held.key).await?.is_some();
+                if stays {
                     count_held(self.report, held, true);
                     self.plan.held.push(*held)?;
                 }

@@ -47,7 +47,7 @@ pub async fn finish(
             items.extend(no_longer_parked(line, past, &plan, &applied));
             let failed = &applied.failed_scopes;
             items.extend(cursors::settled(line, &plan.scopes, failed, report).await?);
-            items.extend(place::settled(line, ask, report)?);
+            items.extend(place::settled(line, report)?);
         }
     }
     let held = plan.held.read::<HeldItem>()?.collect::<Result<Vec<_>>>()?;

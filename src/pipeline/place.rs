@@ -1,7 +1,7 @@
 //! Which store the baseline tells of. The config may lead to another one than it did: what earlier runs left says nothing
 //! of what is there, and none of them can be undone there.
 
-use super::{Ask, Pipeline};
+use super::Pipeline;
 use crate::error::{Error, Kind, Result};
 use crate::state::{Report, item, keys};
 use crate::store::Item;
@@ -31,11 +31,11 @@ pub async fn look(line: &Pipeline) -> Result<Place> {
     Ok(Place { is_news: is_other || known.is_none(), is_other, name })
 }
 
-/// What state learns once a pass has seen to every record: from now on the baseline tells of this store.
-pub fn settled(line: &Pipeline, ask: &Ask, report: &Report) -> Result<Option<Item>> {
-    let whole = ask.only.is_none() && report.cause.is_none() && !ask.stop.is_set();
+/// What state learns of a pass that came to its end, if it has seen to every record: from now on the baseline tells of this
+/// store.
+pub fn settled(line: &Pipeline, report: &Report) -> Result<Option<Item>> {
     let open = report.counts.failed + report.counts.unproven;
-    if !line.place.is_news || !whole || open > 0 || !report.errors.is_empty() {
+    if !line.place.is_news || open > 0 || !report.errors.is_empty() {
         return Ok(None);
     }
     item(keys::place(&line.name), &line.place.name).map(Some)
