@@ -42,8 +42,8 @@ impl Sum {
 fn lanes(key: &str, version: &str) -> [u64; 4] {
     let print = Fingerprint::of_parts(&[key.as_bytes(), version.as_bytes()]);
     let mut lanes = [0; 4];
-    for (lane, bytes) in lanes.iter_mut().zip(print.0.chunks_exact(8)) {
-        *lane = bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+    for (lane, bytes) in lanes.iter_mut().zip(print.0.as_chunks().0) {
+        *lane = u64::from_be_bytes(*bytes);
     }
     lanes
 }

@@ -331,8 +331,12 @@ pub fn version(row_id: i64, seen_ms: i64, checksum: &str) -> Version {
 }
 
 fn write_version(out: &mut String, row_id: i64, seen_ms: i64, checksum: &str) {
-    // Writing to a string cannot fail.
-    let _ = write!(out, "{row_id}.{seen_ms}.{}", checksum.get(..8).unwrap_or(checksum));
+    let mut digits = itoa::Buffer::new();
+    out.push_str(digits.format(row_id));
+    out.push('.');
+    out.push_str(digits.format(seen_ms));
+    out.push('.');
+    out.push_str(checksum.get(..8).unwrap_or(checksum));
 }
 
 /// A table's keys and versions, added up without a copy of each.

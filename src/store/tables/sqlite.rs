@@ -10,7 +10,7 @@ use bytes::Bytes;
 use rusqlite::{Connection, OpenFlags};
 
 use super::layout::{self, Found, Table, Type};
-use super::row::{self, Adding, Held, Place, version};
+use super::row::{self, Held, Place, version};
 use super::{Batch, Span};
 use crate::error::{Error, Kind, Result, from_io};
 use crate::postgres::quoted;
@@ -24,6 +24,7 @@ use crate::store::{Access, Listed, Outcome, Sum, What, writable};
 
 mod pen;
 mod sql;
+mod sums;
 
 use sql::Sql;
 
@@ -98,7 +99,8 @@ impl Database {
     pub async fn sum(&self, tables: Arc<Vec<Table>>) -> Result<Sum> {
         let Some(reader) = self.reader.clone() else { return Ok(Sum::default()) };
         let sql = self.sql.clone();
-        blocking(move || reader.with(|connection| sum(connection, &sql, &tables).map_err(explain))).await
+        blocking(move || reader.with(|connection| sums::sum(connection, &sql, &tables).map_err(explain)))
+            .await
     }
 
     pub async fn any_unlisted(&self) -> Result<bool> {
@@ -325,28 +327,6 @@ fn create(table: &Table) -> String {
          created_at TEXT NOT NULL, updated_at TEXT NOT NULL, missing_since TEXT)",
         quoted(&table.name)
     )
-}
-
-fn sum(connection: &Connection, sql: &[Sql], tables: &[Table]) -> rusqlite::Result<Sum> {
-    let mut adding = Adding::default();
-    if sql.iter().all(|sql| sql.absent) {
-        return Ok(adding.sum);
-    }
-    let mut statement = connection.prepare_cached(&sql::sum(sql))?;
-    let mut rows = statement.query([])?;
-    // Rows of one batch were written at one instant.
-    let mut instant = (String::new(), 0);
-    while let Some(row) = rows.next()? {
-        let name = row.get_ref(0)?.as_str()?;
-        let Some(table) = tables.iter().find(|table| table.name == name) else { continue };
-        let (id, checksum) = (row.get_ref(1)?.as_str()?, row.get_ref(3)?.as_str()?);
-        let seen_at = row.get_ref(4)?.as_str()?;
-        if instant.0 != seen_at {
-            instant = (seen_at.to_owned(), pen::ms(seen_at));
-        }
-        adding.add(table, id, row.get_ref(2)?.as_i64()?, instant.1, checksum);
-    }
-    Ok(adding.sum)
 }
 
 fn list(connection: &Connection, sql: &Sql, table: &Table, span: &Span) -> rusqlite::Result<Vec<Listed>> {

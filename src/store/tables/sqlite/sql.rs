@@ -13,7 +13,9 @@ pub(in crate::store::tables) struct Sql {
     pub list_keys: String,
     pub list_values: String,
     /// A branch of the question whether a cache entry has its row.
-    there: String,
+    pub there: String,
+    /// Every row's id and natural key. The index of the key has both, so that no row is read.
+    pub keys: String,
     /// By external id, through the cache.
     pub held: String,
     /// Whether the table has rows without a cache entry.
@@ -61,6 +63,12 @@ fn key(table: &Table) -> String {
     named(table, |column| format!("CAST({column} AS TEXT)"))
 }
 
+/// A key of one column, not made text of: that takes SQLite longer than us.
+fn as_it_is(table: &Table) -> Option<String> {
+    let [only] = table.key[..] else { return None };
+    Some(format!("t.{}", quoted(&table.columns[only].name)))
+}
+
 /// By row id and natural key; the cells begin at parameter 4.
 fn update(table: &Table, all: &[String]) -> String {
     let set = |at: usize| format!("{} = ?{}", all[at], at + 4);
@@ -105,6 +113,10 @@ impl Sql {
                  ORDER BY c.external_id LIMIT ?5"
             ),
             there: there(table, &own),
+            keys: format!(
+                "SELECT t.row_id, {} FROM {name} t",
+                as_it_is(table).unwrap_or_else(|| key.clone())
+            ),
             held: format!(
                 "SELECT c.internal_id, c.checksum, c.seen_at, {cells} {joined}
                  WHERE c.table_name = ?1 AND c.external_id = ?2"
@@ -145,16 +157,6 @@ impl Sql {
         }
         Ok(Cells { cells, missing_since: row.get(from + self.selected)? })
     }
-}
-
-/// Every cache entry that has its row, in no order: the cache is read from its start to its end, once.
-pub(super) fn sum(sql: &[Sql]) -> String {
-    let there: Vec<&str> = sql.iter().filter(|sql| !sql.absent).map(|sql| sql.there.as_str()).collect();
-    format!(
-        "SELECT c.table_name, c.external_id, c.internal_id, c.checksum, c.seen_at FROM sync_cache c
-         WHERE CASE c.table_name {} ELSE 0 END",
-        there.join(" ")
-    )
 }
 
 /// Bind cells from parameter `from` on.
