@@ -41,6 +41,7 @@ pub mod hold;
 mod joined;
 mod known;
 mod lines;
+mod moved;
 pub mod notify;
 pub mod open;
 mod orphans;

@@ -11,6 +11,7 @@ use super::footing::{self, Ground};
 use super::joined::Joined;
 use super::known::is_called;
 use super::lines::Lines;
+use super::moved;
 use super::past::Past;
 use super::peek::{Peek, kept, peek};
 use super::plan::{Action, PlanId, Seen, Step, Why};
@@ -53,11 +54,11 @@ pub async fn read(
     }
     let found = read_once(line, ask, &cursors, past, ground, report).await?;
     if found.stale.is_empty() {
-        return Ok(found);
+        return moved::looked_for(line, ask, found).await;
     }
     cursors.to_mut().retain(|scope, _| !found.stale.contains(scope));
     *report = before;
-    read_once(line, ask, &cursors, past, None, report).await
+    moved::looked_for(line, ask, read_once(line, ask, &cursors, past, None, report).await?).await
 }
 
 async fn read_once(

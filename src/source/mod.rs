@@ -1,6 +1,6 @@
 //! A source: something that can be listed, in scopes that end in proof or in an error.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -104,6 +104,16 @@ pub trait Source: Send + Sync {
 
     /// Send every event. An error means the source as a whole could not be read: the run fails, nothing is absent.
     async fn list(&self, cursors: &Cursors, out: &mut Sink) -> Result<()>;
+
+    /// Whether the list of a scope may have moved while it was read, so that something in it went unseen.
+    fn may_have_moved(&self, _scope: &str) -> bool {
+        false
+    }
+
+    /// The entry ids such a scope lists now.
+    async fn names_now(&self, scope: &str, _stop: &Arc<AtomicBool>) -> Result<HashSet<String>> {
+        Err(Error::bug(format!("{scope} cannot have moved")))
+    }
 
     /// Whether a listing may leave out what did not change since the cursors.
     fn skips_unchanged(&self) -> bool {

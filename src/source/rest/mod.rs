@@ -8,7 +8,8 @@
 //! columns is an error of that item alone.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
@@ -32,12 +33,14 @@ mod dates;
 mod item;
 mod mend;
 mod met;
+mod moved;
 mod pages;
 mod row;
 mod rows;
 mod scope;
 
 use met::Met;
+use moved::Numbered;
 use row::{Lent, Picker};
 use rows::{Rows, Told};
 use scope::{Message, Parent, Picked, Verbatim, Which};
@@ -80,6 +83,8 @@ struct Api {
     forms: Vec<Fingerprint>,
     /// How it has been answering in this listing.
     silence: Silence,
+    /// Lists of this listing that may have moved.
+    numbered: Numbered,
     /// Warnings of this listing, and how often each was met.
     notes: Mutex<BTreeMap<String, u64>>,
 }
@@ -97,6 +102,7 @@ impl Rest {
             lent: lent(spec),
             forms: forms(spec),
             silence: Silence::default(),
+            numbered: Numbered::default(),
             notes: Mutex::default(),
             spec: spec.clone(),
         };
@@ -126,7 +132,7 @@ impl Rest {
             while open.len() < self.api.concurrency * SCOPES_PER_REQUEST && !out.is_stopped() {
                 let Some(parent) = waiting.next() else { break };
                 let (sender, messages) = mpsc::channel(PAGES_AHEAD);
-                let scope = telling.scope(parent.as_deref());
+                let scope = self.api.scope(resource, parent.as_deref());
                 let cursor = cursors.get(&*scope).cloned();
                 scopes.spawn(scope::read(
                     self.api.clone(),
@@ -202,6 +208,15 @@ impl Api {
         *self.notes.lock().unwrap_or_else(PoisonError::into_inner).entry(text).or_default() += 1;
     }
 
+    /// What a resource is called, or what it has for a row of its parent.
+    fn scope(&self, resource: usize, parent: Option<&Parent>) -> Scope {
+        let table = &*self.spec.resources[resource].table.name;
+        match parent {
+            Some(parent) => format!("{table}/{}", below(&parent.external_id)).into(),
+            None => table.into(),
+        }
+    }
+
     fn has_children(&self, resource: usize) -> bool {
         self.spec.resources.iter().any(|other| other.parent == Some(resource))
     }
@@ -266,17 +281,6 @@ struct Unread {
 }
 
 impl Telling<'_> {
-    fn table(&self) -> &str {
-        &self.api.spec.resources[self.resource].table.name
-    }
-
-    fn scope(&self, parent: Option<&Parent>) -> Scope {
-        match parent {
-            Some(parent) => format!("{}/{}", self.table(), below(&parent.external_id)).into(),
-            None => self.table().into(),
-        }
-    }
-
     async fn scope_of(
         &mut self,
         scope: &Scope,
@@ -436,9 +440,18 @@ impl Source for Rest {
         true
     }
 
+    fn may_have_moved(&self, scope: &str) -> bool {
+        self.api.numbered.has(scope)
+    }
+
+    async fn names_now(&self, scope: &str, stop: &Arc<AtomicBool>) -> Result<HashSet<String>> {
+        moved::names_now(&self.api, scope, stop).await
+    }
+
     async fn list(&self, cursors: &Cursors, out: &mut Sink) -> Result<()> {
         self.api.notes.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.api.silence.forget();
+        self.api.numbered.forget();
         let mut rows: Vec<Vec<Root>> = Vec::new();
         for (at, resource) in self.api.spec.resources.iter().enumerate() {
             let parents = match resource.parent {

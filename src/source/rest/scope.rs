@@ -161,7 +161,10 @@ async fn pages_of(
     for start in starts {
         let url = pages::first(&spec.pagination, start);
         match list_of(api, which, (url, alone), stop, out).await? {
-            Listed::Whole(found) => mark = found,
+            Listed::Whole(found, answers) => {
+                api.numbered.note(api, which, answers);
+                mark = found;
+            }
             Listed::Over => return Ok(None),
         }
     }
@@ -170,8 +173,8 @@ async fn pages_of(
 
 /// How a list ended.
 enum Listed {
-    /// With the mark of its last page.
-    Whole(Option<String>),
+    /// With the mark of its last page, and so many answers.
+    Whole(Option<String>, usize),
     /// There is nothing more to say, or nobody listens any more.
     Over,
 }
@@ -197,7 +200,7 @@ async fn list_of(
                 }
                 let table = &api.spec.resources[which.resource].table.name;
                 api.note(format!("{table}: the API gives the same rows, whichever page it is asked for"));
-                return Ok(Listed::Whole(None));
+                return Ok(Listed::Whole(None, asked.len()));
             }
             Ok(Read::Page { says, rows, mark, items, next }) => {
                 before = rows;
@@ -210,7 +213,7 @@ async fn list_of(
                 return Ok(Listed::Over);
             }
             Ok(Read::Astray(error)) => return Err(error),
-            Err(error) if doubtful && is_no_such_page(&error) => return Ok(Listed::Whole(None)),
+            Err(error) if doubtful && is_no_such_page(&error) => return Ok(Listed::Whole(None, asked.len())),
             Err(error) => return Err(error),
         };
         if out.send(says).await.is_err() {
@@ -219,7 +222,7 @@ async fn list_of(
         doubtful = matches!(next, Next::Doubtful(_));
         match next {
             Next::Page(next) | Next::Doubtful(next) => url = next,
-            Next::End => return Ok(Listed::Whole(mark)),
+            Next::End => return Ok(Listed::Whole(mark, asked.len())),
         }
     }
 }

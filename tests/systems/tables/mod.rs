@@ -15,6 +15,7 @@ mod pages;
 mod quiet;
 mod recipes;
 mod runs;
+mod slipped;
 mod store;
 mod strangers;
 mod strays;
