@@ -278,7 +278,7 @@ fn create(table: &Table) -> String {
     )
 }
 
-/// As `information_schema` calls it.
+/// As `format_type` calls it.
 fn native(holds: Type) -> &'static str {
     match holds {
         Type::Text => "text",
@@ -294,11 +294,13 @@ fn native(holds: Type) -> &'static str {
 async fn found(transaction: &Transaction<'_>, table: &Table, described: bool) -> Result<Found> {
     let name = &table.name;
     let columns = async {
-        let sql = "SELECT column_name::text, data_type::text,
-                     (SELECT relkind NOT IN ('r', 'p') FROM pg_class
-                      WHERE relnamespace = current_schema()::regnamespace AND relname = $1::text)
-                   FROM information_schema.columns
-                   WHERE table_schema = current_schema() AND table_name = $1::text";
+        // The view of the standard says the same, and takes a hundred times as long.
+        let sql = "SELECT a.attname::text, format_type(coalesce(nullif(t.typbasetype, 0), t.oid), NULL),
+                     c.relkind NOT IN ('r', 'p')
+                   FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid JOIN pg_type t ON t.oid = a.atttypid
+                   WHERE c.relnamespace = current_schema()::regnamespace AND c.relname = $1::text
+                     AND c.relkind IN ('r', 'p', 'v', 'm', 'f') AND a.attnum > 0 AND NOT a.attisdropped
+                   ORDER BY a.attnum";
         within(STATEMENT_MAX, transaction.query(sql, &[name])).await
     };
     let described = async {
