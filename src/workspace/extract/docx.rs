@@ -2,7 +2,7 @@
 //!
 //! Reads `word/document.xml` and nothing else of the archive: no macros, no links to elsewhere, no pictures.
 
-use std::io::{Cursor, Read as _};
+use std::io::{BufReader, Cursor, Read as _};
 
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
@@ -14,6 +14,10 @@ use crate::error::Result;
 const DOCUMENT: &str = "word/document.xml";
 /// Markup around the text; an archive may promise little and unpack to anything.
 const XML_BYTES_MAX: u64 = 8 * TEXT_BYTES_MAX as u64;
+/// Unpacked at a time: no piece of a document is larger than all its text.
+const PIECE_BYTES_MAX: u64 = TEXT_BYTES_MAX as u64 + 1;
+/// What an empty cell takes.
+const CELL_BYTES: usize = 32;
 /// Deepest heading Markdown has.
 const HEADING_MAX: usize = 6;
 
@@ -21,15 +25,14 @@ pub fn markdown(bytes: &[u8]) -> Result<String> {
     let damaged = |error: String| broken("the DOCX is damaged").caused_by(error);
     let mut archive = ZipArchive::new(Cursor::new(bytes)).map_err(|error| damaged(error.to_string()))?;
     let entry = archive.by_name(DOCUMENT).map_err(|error| damaged(error.to_string()))?;
-    let mut xml = Vec::new();
-    entry.take(XML_BYTES_MAX + 1).read_to_end(&mut xml).map_err(|error| damaged(error.to_string()))?;
-    if xml.len() as u64 > XML_BYTES_MAX {
-        return Err(broken("the DOCX unpacks to more than it can hold"));
-    }
-    let mut reader = Reader::from_reader(xml.as_slice());
+    let mut reader = Reader::from_reader(BufReader::new(entry.take(PIECE_BYTES_MAX)));
     let mut writer = Writer::default();
     let mut buffer = Vec::new();
     loop {
+        if reader.buffer_position() > XML_BYTES_MAX || writer.held > TEXT_BYTES_MAX {
+            return Err(broken("the DOCX unpacks to more than it can hold"));
+        }
+        reader.get_mut().get_mut().set_limit(PIECE_BYTES_MAX);
         match reader.read_event_into(&mut buffer).map_err(|error| damaged(error.to_string()))? {
             Event::Eof => return Ok(writer.out),
             Event::Start(tag) => writer.open(&tag),
@@ -71,6 +74,8 @@ fn reference(name: &quick_xml::events::BytesRef<'_>) -> String {
 struct Writer {
     out: String,
     paragraph: String,
+    /// Bytes of text so far, in paragraphs and cells.
+    held: usize,
     in_text: bool,
     heading: usize,
     item: bool,
@@ -87,8 +92,8 @@ impl Writer {
             b"p" => (self.heading, self.item) = (0, false),
             b"r" => (self.bold, self.italic) = (false, false),
             b"t" => self.in_text = true,
-            b"tab" => self.paragraph.push('\t'),
-            b"br" | b"cr" => self.paragraph.push('\n'),
+            b"tab" => self.gap('\t'),
+            b"br" | b"cr" => self.gap('\n'),
             b"pStyle" => self.heading = heading(&value(tag)),
             b"numPr" => self.item = true,
             b"b" => self.bold = on(&value(tag)),
@@ -97,6 +102,7 @@ impl Writer {
             b"tr" => self.row = Some(Vec::new()),
             b"tc" => {
                 if let Some(row) = &mut self.row {
+                    self.held += CELL_BYTES;
                     row.push(String::new());
                 }
             }
@@ -114,7 +120,13 @@ impl Writer {
         }
     }
 
+    fn gap(&mut self, blank: char) {
+        self.held += 1;
+        self.paragraph.push(blank);
+    }
+
     fn word(&mut self, text: &str) {
+        self.held += text.len();
         let mark = match (self.bold, self.italic) {
             (true, true) => "***",
             (true, false) => "**",
@@ -178,4 +190,37 @@ fn value(tag: &BytesStart<'_>) -> String {
     let attribute =
         tag.attributes().flatten().find(|attribute| attribute.key.local_name().as_ref() == b"val");
     attribute.map(|attribute| String::from_utf8_lossy(&attribute.value).into_owned()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use zip::ZipWriter;
+    use zip::write::SimpleFileOptions;
+
+    use super::*;
+
+    fn packed(xml: &str) -> Vec<u8> {
+        let mut archive = ZipWriter::new(Cursor::new(Vec::new()));
+        archive.start_file(DOCUMENT, SimpleFileOptions::default()).unwrap();
+        archive.write_all(xml.as_bytes()).unwrap();
+        archive.finish().unwrap().into_inner()
+    }
+
+    #[test]
+    fn what_unpacks_to_far_more_than_it_is_breaks_off() {
+        let text = |bytes: usize| format!("<d><p><r><t>{}</t></r></p></d>", "a".repeat(bytes));
+        let cells = |many: usize| format!("<d><tbl><tr>{}</tr></tbl></d>", "<tc/>".repeat(many));
+        let breaks = |many: usize| format!("<d><p>{}</p></d>", "<br/>".repeat(many));
+        for bomb in [text(TEXT_BYTES_MAX + 10), cells(TEXT_BYTES_MAX / CELL_BYTES + 10)] {
+            let packed = packed(&bomb);
+            assert!(packed.len() < 100_000, "{}", packed.len());
+            let error = markdown(&packed).unwrap_err();
+            assert!(error.to_string().contains("more than it can hold"), "{error}");
+        }
+        for (good, bytes) in [(text(3 << 20), (3 << 20) + 3), (cells(1_000), 9_005), (breaks(1_000), 0)] {
+            assert_eq!(markdown(&packed(&good)).unwrap().len(), bytes);
+        }
+    }
 }
