@@ -4,8 +4,8 @@ use clap::{Args, ValueEnum};
 
 use super::desk::Desk;
 use super::{log, signals};
-use crate::error::Result;
-use crate::secret::SecretRef;
+use crate::error::{Error, Kind, Result};
+use crate::secret::{Secret, SecretRef};
 use crate::server::{self, Server};
 use crate::store::Access;
 
@@ -35,6 +35,7 @@ impl Serve {
         let config = desk.config()?;
         let memory = desk.memory(&config, Access::Write).await?;
         let token = SecretRef::Env(server::TOKEN.to_owned()).read()?;
+        token.as_ref().map_or(Ok(()), can_be_shown)?;
         let server = Server::open(config, memory, desk.clock.clone(), &self.listen, token).await?;
         log::start(self.log_format == LogFormat::Json, desk.out.quiet, desk.clock.clone());
         // Before anybody can know that it is there.
@@ -50,4 +51,14 @@ impl Serve {
         server.run().await;
         Ok(0)
     }
+}
+
+/// A header has room for no other; a token with a blank around it would keep everybody out.
+fn can_be_shown(token: &Secret) -> Result<()> {
+    let token = token.expose();
+    if token.trim() == token && token.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
+        return Ok(());
+    }
+    let message = format!("{} has blanks around it, or characters no header can hold", server::TOKEN);
+    Err(Error::new(Kind::Config, message).remedy_is("Set it to letters, digits and signs of ASCII."))
 }

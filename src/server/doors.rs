@@ -2,7 +2,9 @@
 //! server: a page of another site that a browser on this machine has open can neither write nor, by renaming itself
 //! to this address, read.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use axum::http::{HeaderMap, Method, header};
 use hmac::{Hmac, KeyInit, Mac};
@@ -13,6 +15,9 @@ use crate::secret::Secret;
 
 /// The cookie of somebody who showed the token on the page.
 pub const SESSION: &str = "trueup_session";
+
+/// Sessions at a time. Of more the oldest ends: its browser is asked for the token again.
+const SESSIONS_MAX: usize = 1_000;
 
 /// Why somebody is not let in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +36,15 @@ pub struct Doors {
     key: [u8; 32],
     token: Option<Secret>,
     address: SocketAddr,
+    sessions: Mutex<Sessions>,
+}
+
+#[derive(Default)]
+struct Sessions {
+    /// No number is given twice.
+    begun: u64,
+    /// Those nobody ended.
+    open: BTreeSet<u64>,
 }
 
 impl Doors {
@@ -39,7 +53,7 @@ impl Doors {
         for part in key.chunks_mut(8) {
             part.copy_from_slice(&clock.random().to_be_bytes());
         }
-        Doors { key, token, address }
+        Doors { key, token, address, sessions: Mutex::default() }
     }
 
     /// Whether a request may come in. `acts` = it changes something, whatever its method says.
@@ -69,14 +83,44 @@ impl Doors {
             .is_some_and(|token| self.same(shown.as_bytes(), &self.mac(token.expose().as_bytes())))
     }
 
-    /// What a browser that showed the token shows from then on. It ends with this process.
+    /// Begin one: what a browser that showed the token shows from then on. It ends with this process, or when it logs out.
     pub fn session(&self) -> Option<String> {
-        let token = self.token.as_ref()?;
-        Some(hex::encode(self.mac(&[b"session ", token.expose().as_bytes()].concat())))
+        let mut sessions = self.sessions();
+        sessions.begun += 1;
+        let number = sessions.begun;
+        sessions.open.insert(number);
+        if sessions.open.len() > SESSIONS_MAX {
+            sessions.open.pop_first();
+        }
+        self.session_of(number)
+    }
+
+    /// The browser that asks logs out: its cookie is good for nothing any more, wherever else it is.
+    pub fn end_session(&self, headers: &HeaderMap) {
+        if let Some(number) = cookie(headers).and_then(|shown| self.number_of(shown)) {
+            self.sessions().open.remove(&number);
+        }
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, Sessions> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn session_of(&self, number: u64) -> Option<String> {
+        let token = self.token.as_ref()?.expose().as_bytes();
+        let mac = self.mac(&[b"session ", &number.to_be_bytes()[..], token].concat());
+        Some(format!("{number}-{}", hex::encode(mac)))
+    }
+
+    /// Whose session it is, if it is one of ours.
+    fn number_of(&self, shown: &str) -> Option<u64> {
+        let number = shown.split_once('-')?.0.parse().ok()?;
+        let session = self.session_of(number)?;
+        self.same(shown.as_bytes(), &self.mac(session.as_bytes())).then_some(number)
     }
 
     fn is_session(&self, shown: &str) -> bool {
-        self.session().is_some_and(|session| self.same(shown.as_bytes(), &self.mac(session.as_bytes())))
+        self.number_of(shown).is_some_and(|number| self.sessions().open.contains(&number))
     }
 
     fn same(&self, shown: &[u8], mac: &[u8]) -> bool {
@@ -189,5 +233,23 @@ mod tests {
         assert_eq!(ask(&[host, ("cookie", &session)]), Ok(()));
         assert_eq!(ask(&[host, ("cookie", &session), ("origin", "http://evil")]), Err(No::CrossSite));
         assert_eq!(ask(&[host, ("cookie", "trueup_session=00")]), Err(No::Token));
+    }
+
+    #[test]
+    fn who_logs_out_is_out_and_nobody_else() {
+        let doors = doors(Some("a long token"));
+        let ask = |cookie: &str| doors.admit(&Method::GET, &headers(&[("cookie", cookie)]), false);
+        let begun = || format!("{SESSION}={}", doors.session().unwrap());
+        let (first, second) = (begun(), begun());
+        doors.end_session(&headers(&[("cookie", &second)]));
+        assert_eq!((ask(&first), ask(&second)), (Ok(()), Err(No::Token)));
+        let third = begun();
+        assert_eq!((ask(&third), ask(&second)), (Ok(()), Err(No::Token)));
+        doors.end_session(&headers(&[("cookie", &format!("{SESSION}=1-00"))]));
+        assert_eq!(ask(&first), Ok(()), "a cookie that is none of ours ends nothing");
+        for _ in 0..SESSIONS_MAX {
+            doors.session();
+        }
+        assert_eq!(ask(&first), Err(No::Token), "the oldest makes room");
     }
 }

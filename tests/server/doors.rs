@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::rig::Serving;
-use crate::cli::home::Home;
+use crate::cli::home::{Home, Ran};
 
 const TOKEN: &str = "canary-token-5f1c9a";
 
@@ -33,6 +33,17 @@ async fn with_a_token_it_is_asked_for_on_loopback_too() {
     serving.ask("POST", "/api/pipelines/notes/run", &cross, None).await.is(200);
     let wrong = [("authorization", "Bearer canary-token-5f1c9b")];
     serving.ask("GET", "/api/pipelines", &wrong, None).await.refused(401, "unauthorized");
+}
+
+/// Everybody would be kept out, and nobody would see why.
+#[tokio::test]
+async fn a_token_that_nobody_can_show_is_refused() {
+    let home = Home::with_notes(1);
+    for token in [" ", " padded", "padded ", "naïve", "a\tb"] {
+        let mut command = home.command(&["serve", "--listen", "127.0.0.1:0"]);
+        let ran = Ran::of(command.env("TRUEUP_TOKEN", token).output().unwrap());
+        ran.ends(2).says(&["TRUEUP_TOKEN has blanks"]);
+    }
 }
 
 #[tokio::test]

@@ -84,6 +84,14 @@ async fn a_session_is_a_strict_cookie_and_other_sites_cannot_use_it() {
     let evil = [("cookie", session), ("sec-fetch-site", "cross-site")];
     serving.ask("POST", run, &evil, None).await.refused(403, "unauthorized");
     serving.ask("POST", run, &[("cookie", session), ("sec-fetch-site", "same-origin")], None).await.is(200);
+
+    // Who logs out takes the cookie along, wherever a copy of it is; others stay.
+    let other = login(url("")).await.unwrap().headers()["set-cookie"].to_str().unwrap().to_owned();
+    let other = other.split(';').next().unwrap();
+    let left = client.post(url("/logout")).header("cookie", session).send().await.unwrap();
+    assert_eq!(left.status(), 303);
+    serving.ask("GET", "/api/pipelines", &[("cookie", session)], None).await.refused(401, "unauthorized");
+    serving.ask("GET", "/api/pipelines", &[("cookie", other)], None).await.is(200);
 }
 
 #[tokio::test]

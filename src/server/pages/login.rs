@@ -41,7 +41,8 @@ pub async fn enter(
     if !is_same_origin(&headers) {
         return form(StatusCode::FORBIDDEN, "", Some("That came from a page of another site. Log in here."));
     }
-    let Some(session) = house.doors.session().filter(|_| house.doors.is_token(token.trim())) else {
+    let is_token = house.doors.is_token(token.trim());
+    let Some(session) = is_token.then(|| house.doors.session()).flatten() else {
         let from = front::address(peer.map(|axum::Extension(peer)| peer));
         return if house.pace.take(from, pace::Kind::Refused) {
             form(StatusCode::UNAUTHORIZED, &next, Some("This is not the token."))
@@ -54,7 +55,8 @@ pub async fn enter(
     ([(header::SET_COOKIE, cookie)], go(inside(&next))).into_response()
 }
 
-pub async fn leave() -> Response {
+pub async fn leave(State(house): State<Shared>, headers: HeaderMap) -> Response {
+    house.doors.end_session(&headers);
     let cookie = format!("{SESSION}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0");
     ([(header::SET_COOKIE, cookie)], go("/login")).into_response()
 }
