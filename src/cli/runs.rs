@@ -22,8 +22,8 @@ pub struct Runs {
 impl Runs {
     pub async fn run(self, desk: &Desk) -> Result<u8> {
         let config = desk.config()?;
-        let state = desk.memory(&config, Access::Read).await?.state;
-        let shown = operations::runs(&state, self.pipeline.as_deref(), self.limit).await?;
+        let memory = desk.memory(&config, Access::Read).await?;
+        let shown = operations::runs(&memory, self.pipeline.as_deref(), self.limit).await?;
         // One that left the config may still have a history.
         if let (Some(name), true) = (&self.pipeline, shown.runs.is_empty()) {
             operations::pipeline(&config, name)?;

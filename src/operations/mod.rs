@@ -18,7 +18,7 @@ use crate::registry;
 use crate::state::held::{Header, HeldItem};
 use crate::state::journal::Change;
 use crate::state::report::gravest;
-use crate::state::{Report, State, decode, keys};
+use crate::state::{Report, State, Status, decode, keys};
 use crate::store::Access;
 
 pub mod follow;
@@ -157,7 +157,8 @@ pub async fn plan(spec: &config::Pipeline, memory: &Memory, ask: &Ask) -> Result
 const RUNS_AT_ONCE: usize = 64;
 
 /// The newest runs, newest first.
-pub async fn runs(state: &State, pipeline: Option<&str>, limit: usize) -> Result<Runs> {
+pub async fn runs(memory: &Memory, pipeline: Option<&str>, limit: usize) -> Result<Runs> {
+    let state = &memory.state;
     let mut runs: Vec<Report> = Vec::new();
     // Run ids grow, so the newest are the last keys.
     let newest: Vec<String> = state.keys(keys::RUNS).await?.into_iter().rev().collect();
@@ -167,7 +168,7 @@ pub async fn runs(state: &State, pipeline: Option<&str>, limit: usize) -> Result
             let Some(stored) = stored else { continue };
             let report: Report = decode(key, &stored.value)?;
             if pipeline.is_none_or(|name| report.pipeline == name) {
-                runs.push(report);
+                runs.push(as_it_stands(memory, report).await?);
             }
             if runs.len() >= limit {
                 return Ok(Runs::of(runs));
@@ -175,6 +176,24 @@ pub async fn runs(state: &State, pipeline: Option<&str>, limit: usize) -> Result
         }
     }
     Ok(Runs::of(runs))
+}
+
+/// One run.
+pub async fn run(memory: &Memory, id: &str) -> Result<Report> {
+    as_it_stands(memory, Pipeline::find_run(&memory.state, id).await?).await
+}
+
+/// A run that is marked as running although nobody holds the lock was cut off; the next start will write that down.
+async fn as_it_stands(memory: &Memory, report: Report) -> Result<Report> {
+    if report.status != Status::Running || memory.locks.is_taken(&report.pipeline).await {
+        return Ok(report);
+    }
+    // It may have ended between the two looks.
+    let mut report = memory.state.read::<Report>(&keys::run(&report.id)).await?.unwrap_or(report);
+    if report.status == Status::Running {
+        report.cut_off();
+    }
+    Ok(report)
 }
 
 /// What the guard holds back, by plan, change and rule.

@@ -7,7 +7,7 @@ use super::Pipeline;
 use super::failing::{self, Failing};
 use super::priors;
 use super::settle;
-use crate::error::{Error, Fault, Kind, Result};
+use crate::error::{Error, Kind, Result};
 use crate::record::{Fingerprint, Version};
 use crate::state::journal::{Exceptions, Intent, Late, OpenBatch};
 use crate::state::{Pointer, Report, Status, item, keys};
@@ -116,11 +116,7 @@ async fn mark_interrupted(line: &Pipeline) -> Result<()> {
     if report.status != Status::Running {
         return Ok(());
     }
-    let error = Error::new(Kind::Unavailable, "interrupted: the process ended before the run did")
-        .remedy_is("Nothing to do: the next run settles what had arrived and repeats the rest.");
-    report.error(Fault::of(&error));
-    report.status = Status::Failed;
-    report.interrupted = true;
+    report.cut_off();
     report.finished = Some(crate::clock::rfc3339_ms(line.clock.now()));
     line.state.put(&keys::run(&last), &report).await
 }

@@ -298,7 +298,7 @@ impl Meters {
             return Ok(known.lock().map(|known| known.clone()).unwrap_or_default());
         }
         let mut found = BTreeMap::new();
-        for report in operations::runs(&house.memory.state, None, RUNS_SEARCHED).await?.runs {
+        for report in operations::runs(&house.memory, None, RUNS_SEARCHED).await?.runs {
             if let (Status::Ok, Some(finished)) = (report.status, report.finished) {
                 found.entry(report.pipeline).or_insert(finished);
             }

@@ -217,6 +217,15 @@ impl Report {
         }
     }
 
+    /// Its process died: it is marked as running, and nobody runs it.
+    pub fn cut_off(&mut self) {
+        let error = Error::new(Kind::Unavailable, "interrupted: the process ended before the run did")
+            .remedy_is("Nothing to do: the next run settles what had arrived and repeats the rest.");
+        self.error(Fault::of(&error));
+        self.status = Status::Failed;
+        self.interrupted = true;
+    }
+
     /// Say how it ended. `ok` only when the counts add up and nothing is held, failed or unproven.
     pub fn conclude(&mut self) {
         let counts = &self.counts;

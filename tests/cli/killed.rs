@@ -162,6 +162,29 @@ async fn a_second_process_is_told_that_the_first_is_at_work() {
     assert_eq!(report["runs"][0]["added"], 1);
 }
 
+/// Whoever asks before the next run is told the same as afterwards.
+#[tokio::test]
+async fn a_run_whose_process_died_is_not_said_to_be_running() {
+    let home = Home::new(&COPY.replace("batch = 250", "batch = 1"));
+    fill(&home.path("origin.db"), |number| Some(number.to_string())).await;
+    let mut child = home.start(&["sync"]);
+    line_on_stderr(&mut child, "writing");
+    let first = || home.run(&["runs", "--json"]).ends(0).json()["runs"][0].clone();
+    assert_eq!(first()["status"], "running");
+    kill(child);
+    let (killed, plain) = (first(), home.run(&["runs"]).ends(0));
+    assert_eq!((&killed["status"], &killed["interrupted"]), (&"failed".into(), &true.into()), "{killed}");
+    assert!(plain.out.contains("interrupted"), "{}", plain.out);
+    assert_eq!(home.run(&["status", "--json"]).ends(0).json()["pipelines"][0]["status"], "interrupted");
+    home.write("trueup.toml", COPY);
+    home.run(&["sync"]).ends(0);
+    let runs = home.run(&["runs", "--json"]).ends(0).json();
+    assert_eq!(
+        (&runs["runs"][1]["interrupted"], &runs["runs"][1]["errors"]),
+        (&true.into(), &killed["errors"])
+    );
+}
+
 #[tokio::test]
 async fn a_sync_told_to_stop_ends_in_good_order() {
     // One record at a time: it is told to stop long before the last of them.

@@ -7,7 +7,6 @@ use serde::Deserialize;
 
 use super::LIMIT_MAX;
 use crate::operations::{self, Runs};
-use crate::pipeline::Pipeline;
 use crate::server::House;
 use crate::server::answer::{self, Answer, Asked, Named};
 
@@ -22,11 +21,11 @@ pub struct Which {
 
 pub async fn all(State(house): State<Arc<House>>, Asked(which): Asked<Which>) -> Answer {
     let limit = answer::limit(which.limit, LIMIT, LIMIT_MAX)?;
-    answer::ok(&operations::runs(&house.memory.state, which.pipeline.as_deref(), limit).await?)
+    answer::ok(&operations::runs(&house.memory, which.pipeline.as_deref(), limit).await?)
 }
 
 pub async fn one(State(house): State<Arc<House>>, Named(run): Named<String>) -> Answer {
-    answer::ok(&Pipeline::find_run(&house.memory.state, &run).await?)
+    answer::ok(&operations::run(&house.memory, &run).await?)
 }
 
 pub async fn undo(State(house): State<Arc<House>>, Named(run): Named<String>) -> Answer {

@@ -30,7 +30,7 @@ pub async fn show(State(house): State<Shared>, Named(name): Named<String>) -> Re
     let spec = house.pipeline(&name)?;
     let state = &house.memory.state;
     let one = overview::one(spec, &house.memory).await?;
-    let runs = operations::runs(state, Some(&name), RUNS).await?.runs;
+    let runs = operations::runs(&house.memory, Some(&name), RUNS).await?.runs;
     let held = operations::held_of(state, &name).await?.held;
     let trouble = house.troubles().remove(&name);
     let marks = health::marks(&one, Beside { not_started: trouble.is_some() });

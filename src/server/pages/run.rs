@@ -10,7 +10,7 @@ use super::health::{Tone, badge};
 use super::layout::{At, Leaf};
 use super::pipeline::{short, told, undo_button};
 use super::words::{exact, grouped, many, part, time, took};
-use crate::pipeline::Pipeline;
+use crate::operations;
 use crate::server::answer::{Named, No};
 use crate::state::report::untold;
 use crate::state::{Report, Status};
@@ -20,7 +20,7 @@ const GROUPS: usize = 200;
 const ERRORS: usize = 200;
 
 pub async fn show(State(house): State<Shared>, Named(run): Named<String>) -> Result<Response, No> {
-    let report = Pipeline::find_run(&house.memory.state, &run).await?;
+    let report = operations::run(&house.memory, &run).await?;
     let now = house.clock.now();
     let title = format!("Run {}", short(&report.id));
     let body = html! {
