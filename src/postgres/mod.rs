@@ -188,7 +188,9 @@ pub async fn within_or<T>(
         return outcome.map_err(|error| explain(&error));
     }
     let message = format!("PostgreSQL did not answer within {} s", max.as_secs());
-    Err(Error::new(Kind::Unavailable, message).remedy_is("Check that PostgreSQL is up and not overloaded."))
+    Err(Error::new(Kind::Unavailable, message).remedy_is(
+        "Check that PostgreSQL is up and not overloaded, and that nobody holds a lock on the tables (`pg_locks`).",
+    ))
 }
 
 /// A name as SQL takes it, whatever it contains.

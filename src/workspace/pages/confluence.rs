@@ -10,6 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use jiff::Timestamp;
+use reqwest::StatusCode;
 use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderValue};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -222,10 +223,18 @@ fn missing(error: Error, page: &str) -> Error {
     }
 }
 
-/// That another server has no such page, a login for instance, says nothing about Confluence.
+/// That another server has no such page, a login for instance, says nothing about Confluence. Nor does a page for people:
+/// that is what something in between answers while Confluence is away, or to a wrong address.
 fn not_theirs(refusal: &Refusal<'_>) -> Option<Error> {
-    let message = || format!("Confluence sends callers elsewhere, where the answer is {}", refusal.status);
-    refusal.elsewhere.then(|| Error::new(Kind::Unauthorized, message()))
+    if refusal.elsewhere {
+        let message = format!("Confluence sends callers elsewhere, where the answer is {}", refusal.status);
+        return Some(Error::new(Kind::Unauthorized, message));
+    }
+    let is_html = refusal.said.trim_ascii_start().starts_with(b"<");
+    (refusal.status == StatusCode::NOT_FOUND && is_html).then(|| {
+        Error::new(Kind::Unavailable, "the answer is 404 with a page of HTML, and not from Confluence's API")
+            .remedy_is("Check the address, and see what is between Confluence and trueup.")
+    })
 }
 
 #[async_trait]

@@ -29,6 +29,20 @@ async fn a_page_that_another_server_does_not_have_is_not_gone() {
     assert_eq!(workspace.issues("A").await.unwrap().len(), 1);
 }
 
+/// So say proxies while Confluence is being started.
+#[tokio::test]
+async fn a_page_of_html_says_of_no_page_that_it_is_gone() {
+    let desk = Desk::new();
+    let workspace = desk.workspace().await;
+    desk.wiki.page("A", vec![Paper::new("att1", ENGLISH)]);
+    workspace.issue_create("A", issue("x")).await.unwrap();
+    let html = "\n<html><body><h1>404 Not Found</h1></body></html>";
+    desk.wiki.break_with(move |_| Some(Reply::status(404).header("content-type", "text/html").body(html)));
+    let purged = workspace.purge(true).await.unwrap();
+    assert_eq!((purged.gone.len(), purged.removed, purged.unknown.len()), (0, 0, 1), "{purged:?}");
+    assert_eq!(workspace.issues("A").await.unwrap().len(), 1);
+}
+
 #[tokio::test]
 async fn s19_only_a_page_that_is_gone_loses_its_keys() {
     let mut desk = Desk::new();
