@@ -185,6 +185,9 @@ fn tell_troubles(out: &Output, report: &Report) {
     for warning in report.warnings.iter().take(SHOWN) {
         out.note(&format!("{} {}: {warning}", out.paint(Color::Yellow, "warning"), report.pipeline));
     }
+    if let Some(more) = report.warnings.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+        out.note(&format!("  … and {} (--json lists them)", count(more as u64, "more warning")));
+    }
 }
 
 /// A run in a few lines: what happened, what is left for a person.

@@ -9,8 +9,11 @@ use serde::Serialize;
 
 use super::lines::Lines;
 use super::plan::{Action, Step, Why};
+use super::reading::Reading;
+use super::scopes::Absence;
 use super::stock::Informed;
-use super::{Ask, Pipeline, Silent, Stop, read};
+use super::strays::Wholes;
+use super::{Ask, Pipeline, Silent, Stop, orphans, read};
 use crate::config::{Drift, Heal};
 use crate::error::{Fault, Result};
 use crate::record::Fingerprint;
@@ -233,9 +236,13 @@ impl Pipeline {
                 found.stale(&step.key(self.shape.key_prefix())?);
             }
         }
-        for step in reading.unseen.read::<Step>()? {
+        let Reading { unseen, scopes, .. } = &mut reading;
+        let mut wholes = Wholes::of(&alone, scopes);
+        let said_gone = HashSet::new();
+        let orphans = orphans::gone_with_their_owner(&alone, unseen, scopes, &mut wholes, &said_gone)?;
+        for step in unseen.read::<Step>()? {
             let step = step?;
-            if reading.scopes.absence(&step.scope) == super::scopes::Absence::Proven {
+            if scopes.absence(&step.scope) == Absence::Proven || orphans.contains(&step.identity) {
                 self.note_absent(&step, found).await?;
             }
         }

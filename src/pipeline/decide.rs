@@ -1,13 +1,13 @@
 //! From findings to a plan: bodies are compared where a version is only a hint, absence is weighed, the guard and
 //! people's decisions have their say. What is left is applied; the rest is held, and says by which rule.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use futures::stream::{self, StreamExt};
 
 use super::failing::Failing;
 use super::guard::{self, Holds, Population, Waitings};
-use super::hold::{count_held, held_item};
+use super::hold::{count_held, held_item, is_approved};
 use super::past::Past;
 use super::plan::{Action, PlanId, Seen, Step, Why};
 use super::reading::{Reading, left_so};
@@ -63,12 +63,6 @@ impl Plan {
     }
 }
 
-/// A person approved this very change.
-pub fn is_approved(approved: &HashMap<String, HeldItem>, step: &Step) -> bool {
-    let held = approved.get(&step.identity);
-    held.is_some_and(|held| Some(held.change) == step.change() && held.stamp == step.mark() && !held.foreign)
-}
-
 pub async fn decide(
     line: &Pipeline,
     ask: &Ask,
@@ -120,10 +114,13 @@ impl Decider<'_> {
             }
             None => self.weigh_sighted(&mut reading.steps).await?,
         }
+        if self.ask.only.is_none() && reading.scopes.all_complete() {
+            self.plan.void.extend(self.past.over(&reading.met, &mut reading.unseen)?);
+        }
         let mut wholes = Wholes::of(self.line, &reading.scopes);
         self.weigh_unseen(&mut reading.unseen, &reading.scopes, &mut wholes).await?;
         self.weigh_strays(strays::gone(self.line, self.past, &mut reading.strays, &mut wholes)?)?;
-        self.keep_what_was_not_read(&reading).await?;
+        self.keep_what_was_not_read(&reading, &mut wholes).await?;
         let holds = guard::judge(&self.line.guard, self.population, self.waiting);
         self.divide(&holds)?;
         self.expire().await?;
@@ -197,7 +194,7 @@ impl Decider<'_> {
         scopes: &Scopes,
         wholes: &mut Wholes<'_>,
     ) -> Result<()> {
-        let orphans = super::orphans::gone_with_their_owner(self.line, unseen, scopes, &self.gone)?;
+        let orphans = super::orphans::gone_with_their_owner(self.line, unseen, scopes, wholes, &self.gone)?;
         for step in unseen.read::<Step>()? {
             let step = step?;
             let absence =
@@ -301,15 +298,16 @@ impl Decider<'_> {
 
     /// What was held or parked in a scope that was not read again stays so, and is said again; but not of records that
     /// neither state nor store know any more, because nobody asks for their scope or they went with a run that was undone.
-    async fn keep_what_was_not_read(&mut self, reading: &Reading) -> Result<()> {
+    async fn keep_what_was_not_read(&mut self, reading: &Reading, wholes: &mut Wholes<'_>) -> Result<()> {
         let scopes = &reading.scopes;
         // A look at one key decides about no other.
         let one = self.ask.only.is_some();
-        let is_open = |held: &&HeldItem| {
+        let mut is_open = |held: &&HeldItem| {
             let decided = reading.met.contains(&held.identity) || self.gone.contains(&held.identity);
-            (one || !scopes.was_read(&held.scope)) && !decided
+            let unread = !scopes.was_read(&held.scope) && !wholes.has_lost(&held.scope);
+            (one || unread) && !decided
         };
-        let open: Vec<&HeldItem> = self.past.held.iter().filter(is_open).collect();
+        let open: Vec<&HeldItem> = self.past.held.iter().filter(|held| is_open(held)).collect();
         for some in open.chunks(WEIGHED_AT_ONCE) {
             let bases: Vec<String> =
                 some.iter().map(|held| keys::base(&self.line.name, &held.identity)).collect();
@@ -354,6 +352,10 @@ impl Decider<'_> {
         if let Some(failing) = self.past.gave_up(&step) {
             self.leave(&step, failing);
             return Ok(());
+        }
+        if decision.is_some() && change == Change::Delete && step.seen == Seen::Nothing {
+            self.plan.void.push(step.identity.clone());
+            return self.forget(step); // there is nothing left to decide about
         }
         let approved = is_approved(&self.past.approved, &step);
         match decision.filter(|decision| decision.stamp == step.mark()) {

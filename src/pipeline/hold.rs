@@ -1,5 +1,7 @@
 //! What a person decides about held changes: approve them, or reject them until the source changes.
 
+use std::collections::HashMap;
+
 use super::open::Memory;
 use super::plan::Step;
 use super::{Ask, Pipeline, finish, start};
@@ -71,6 +73,12 @@ pub async fn let_go(memory: &Memory, header: &Header, trigger: &str) -> Result<R
         state.nothing_held(&header.pipeline, header.slot()).await
     };
     start::noted(memory, &header.pipeline, trigger, dropped).await
+}
+
+/// A person approved this very change.
+pub(super) fn is_approved(approved: &HashMap<String, HeldItem>, step: &Step) -> bool {
+    let held = approved.get(&step.identity);
+    held.is_some_and(|held| Some(held.change) == step.change() && held.stamp == step.mark() && !held.foreign)
 }
 
 /// A held step as state keeps it.

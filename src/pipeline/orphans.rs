@@ -1,5 +1,6 @@
 //! Children of a vanished parent: their scope was never listed again, so it cannot complete. They are gone because
-//! the entry their scope hangs from is gone, and only then.
+//! the entry their scope hangs from is gone, and only then. Whether that entry was ever known does not matter: it may have
+//! been forgotten before its children, by a run that was cut off between the two.
 
 use std::collections::HashSet;
 
@@ -7,6 +8,7 @@ use super::Pipeline;
 use super::plan::Step;
 use super::scopes::{Absence, Scopes};
 use super::steps::Steps;
+use super::strays::Wholes;
 use crate::error::Result;
 
 /// Identities in scopes without an end whose owner is proven gone, generation by generation.
@@ -14,6 +16,7 @@ pub fn gone_with_their_owner(
     line: &Pipeline,
     unseen: &mut Steps,
     scopes: &Scopes,
+    wholes: &mut Wholes<'_>,
     said_gone: &HashSet<String>,
 ) -> Result<HashSet<String>> {
     let mut orphans = HashSet::new();
@@ -33,10 +36,9 @@ pub fn gone_with_their_owner(
                 }
                 Absence::Unknown => false,
             };
-            let owner_gone = || line.source.owner(&step.scope).is_some_and(|owner| gone.contains(&owner));
             if proven {
                 gone.insert(step.identity);
-            } else if !scopes.ended(&step.scope) && owner_gone() {
+            } else if is_orphan(line, scopes, wholes, &gone, &step.scope) {
                 orphans.insert(step.identity.clone());
                 gone.insert(step.identity);
             }
@@ -45,4 +47,15 @@ pub fn gone_with_their_owner(
             return Ok(orphans);
         }
     }
+}
+
+fn is_orphan(
+    line: &Pipeline,
+    scopes: &Scopes,
+    wholes: &mut Wholes<'_>,
+    gone: &HashSet<String>,
+    scope: &str,
+) -> bool {
+    let owner = || line.source.owner(scope);
+    !scopes.ended(scope) && (owner().is_some_and(|owner| gone.contains(&owner)) || wholes.has_lost(scope))
 }

@@ -6,6 +6,7 @@ use super::failing::Failing;
 use super::found::Found;
 use super::parked::Parked;
 use super::plan::Step;
+use super::steps::Steps;
 use super::stock::Informed;
 use super::{Ask, Pipeline};
 use crate::error::Result;
@@ -77,6 +78,19 @@ impl Past {
             decision.verdict == Verdict::Undone && !self.holds(identity)
         };
         self.decisions.iter().any(unsaid)
+    }
+
+    /// Identities somebody decided about that neither the source nor the state has any more, after all of it was read.
+    pub fn over(&self, met: &HashSet<String>, unseen: &mut Steps) -> Result<HashSet<String>> {
+        let decided = self.decisions.iter().filter(|(_, decision)| decision.verdict != Verdict::Adopted);
+        let unmet = decided.map(|(identity, _)| identity).filter(|identity| !met.contains(*identity));
+        let mut over: HashSet<String> = unmet.cloned().collect();
+        if !over.is_empty() {
+            for step in unseen.read::<Step>()? {
+                over.remove(&step?.identity);
+            }
+        }
+        Ok(over)
     }
 
     /// Something else than the last run's outcome is known of it.

@@ -32,9 +32,10 @@ pub async fn look(line: &Pipeline) -> Result<Place> {
 }
 
 /// What state learns of a pass that came to its end, if it has seen to every record: from now on the baseline tells of this
-/// store.
+/// store. What is held there may be somebody else's, and must not be taken for ours by the next run.
 pub fn settled(line: &Pipeline, report: &Report) -> Result<Option<Item>> {
-    let open = report.counts.failed + report.counts.unproven;
+    let held = if line.place.is_other { report.counts.held } else { 0 };
+    let open = report.counts.failed + report.counts.unproven + held;
     if !line.place.is_news || open > 0 || !report.errors.is_empty() {
         return Ok(None);
     }

@@ -7,10 +7,10 @@ use bytes::Bytes;
 use tokio::sync::OnceCell;
 
 use super::Pipeline;
-use super::decide::{EDITED, is_approved};
+use super::decide::EDITED;
 use super::draft::{Drafted, rendered_from};
 use super::failing::{self, Failing};
-use super::hold::held_item;
+use super::hold::{held_item, is_approved};
 use super::parked::Parked;
 use super::past::Past;
 use super::plan::{Action, Step};
@@ -364,7 +364,9 @@ impl Preparer<'_> {
         base: &Base,
         prior: Option<&Stored>,
     ) -> Result<Option<HeldItem>> {
-        if self.may_replace(&step.identity) || !is_edited(base, prior) {
+        let elsewhere =
+            || self.line.place.is_other && prior.is_some_and(|prior| prior.version != base.version);
+        if self.may_replace(&step.identity) || !(is_edited(base, prior) || elsewhere()) {
             return Ok(None);
         }
         held_item(self.line, step, EDITED, true)

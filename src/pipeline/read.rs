@@ -265,7 +265,7 @@ impl<'a> Merge<'a> {
         if !self.wanted(&sighting.identity, Some(&sighting.entry), known.as_ref()) {
             return Ok(());
         }
-        if self.past.holds(&sighting.identity) {
+        if self.past.knows(&sighting.identity) {
             self.found.met.insert(sighting.identity.clone());
         }
         if let Some((last, winner)) = &self.last {

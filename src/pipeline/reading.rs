@@ -34,7 +34,7 @@ pub struct Reading {
     pub failed: Vec<String>,
     /// Rows of an older layout that nobody knew of were met in the store.
     pub met_older: bool,
-    /// Identities held by the last pass and met again in this one, so that they are judged anew.
+    /// Identities that somebody decided about, or is asked to, and that are at the source: they are judged anew.
     pub met: HashSet<String>,
     /// Scopes something of is about to change, or moves to another scope.
     pub touched: HashSet<Scope>,

@@ -10,7 +10,7 @@ use super::undo::{CHANGED, Reverse, Standing};
 use crate::error::{Error, Kind, Result};
 use crate::portion::{Lately, Portion};
 use crate::record::Fingerprint;
-use crate::state::held::{Decision, Verdict};
+use crate::state::held::{Decision, HeldItem, SYNC, Verdict};
 use crate::state::journal::{Change, Exact, Intent, PriorBase};
 use crate::state::{Base, decode, keys};
 use crate::store::{Op, StoreExt, Stored};
@@ -22,6 +22,8 @@ pub(super) struct Reverser<'a> {
     undo_run: String,
     /// A person has seen what it does.
     approved: bool,
+    /// What the last pass held.
+    held: Option<String>,
     values_weigh: Lately,
 }
 
@@ -31,11 +33,14 @@ struct Now {
     base: Option<PriorBase>,
     gone: bool,
     decision: Option<Decision>,
+    held: Option<HeldItem>,
 }
 
 impl<'a> Reverser<'a> {
-    pub fn of(line: &'a Pipeline, run: &'a str, undo_run: &str, approved: bool) -> Self {
-        Reverser { line, run, undo_run: undo_run.to_owned(), approved, values_weigh: Lately::default() }
+    pub async fn of(line: &'a Pipeline, run: &'a str, undo_run: &str, approved: bool) -> Result<Self> {
+        let held = line.state.held_header(&line.name, SYNC).await?;
+        let (undo_run, held) = (undo_run.to_owned(), held.map(|header| header.plan));
+        Ok(Reverser { line, run, undo_run, approved, held, values_weigh: Lately::default() })
     }
 }
 
@@ -104,22 +109,29 @@ impl Journal {
 impl Reverser<'_> {
     async fn now(&self, steps: &[Reverse]) -> Result<Vec<Now>> {
         let name = &self.line.name;
-        let keys: Vec<[String; 3]> = steps
+        let plan = self.held.as_deref().unwrap_or_default();
+        let keys: Vec<[String; 4]> = steps
             .iter()
             .map(|step| &step.identity)
-            .map(|id| [keys::base(name, id), keys::tombstone(name, id), keys::decision(name, id)])
+            .map(|id| {
+                let held = keys::held_item(name, plan, id);
+                [keys::base(name, id), keys::tombstone(name, id), keys::decision(name, id), held]
+            })
             .collect();
         let names: Vec<&str> = keys.iter().flatten().map(String::as_str).collect();
         let found = self.line.state.store().get(&names).await?;
-        let now = |(keys, found): (&[String; 3], &[Option<Stored>])| {
+        let now = |(keys, found): (&[String; 4], &[Option<Stored>])| {
             let base = found[0].as_ref().map(|base| {
                 let stamp = base.fingerprint.unwrap_or(Fingerprint([0; 32]));
                 decode(&keys[0], &base.value).map(|base| PriorBase { stamp, base })
             });
             let decision = found[2].as_ref().map(|decision| decode(&keys[2], &decision.value));
-            Ok(Now { base: base.transpose()?, gone: found[1].is_some(), decision: decision.transpose()? })
+            let held = found[3].as_ref().filter(|_| self.held.is_some());
+            let held = held.map(|held| decode(&keys[3], &held.value));
+            let (base, decision, held) = (base.transpose()?, decision.transpose()?, held.transpose()?);
+            Ok(Now { base, gone: found[1].is_some(), decision, held })
         };
-        keys.iter().zip(found.chunks(3)).map(now).collect()
+        keys.iter().zip(found.chunks(4)).map(now).collect()
     }
 
     async fn one(&self, step: &Reverse, intent: &Intent, stored: Option<Stored>, now: Now) -> Result<Ready> {
@@ -179,8 +191,12 @@ impl Reverser<'_> {
             let back = back.and_then(|known| self.line.mark_of(&intent.identity, known));
             return (back != undone.stamp).then(|| pinned(undone.stamp));
         }
-        let said = match (&now.decision, &now.base) {
-            (Some(decision), _) if decision.verdict == Verdict::Undone => decision.stamp,
+        // What is held, or was decided about, is newer than what was written last.
+        let said = match (now, &now.base) {
+            (Now { held: Some(held), .. }, _) => held.stamp,
+            (Now { decision: Some(decision), .. }, _) if decision.verdict != Verdict::Adopted => {
+                decision.stamp
+            }
             (_, Some(base)) if !intent.retire => self.line.mark_of(&intent.identity, base),
             (_, None) if now.gone => None,
             _ => step.stamp,

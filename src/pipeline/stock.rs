@@ -15,6 +15,7 @@ use super::found::{self, Found};
 use super::lines::Lines;
 use super::{Pipeline, place};
 use crate::clock::rfc3339_ms;
+use crate::config::{Drift, Heal};
 use crate::error::{Context, Result};
 use crate::record::Fingerprint;
 use crate::shape::{Older, Recalled, Shape};
@@ -59,7 +60,12 @@ pub async fn inform(line: &Pipeline, full: bool, keep: bool) -> Result<Informed<
     let found = found::look(line, elsewhere, keep).await?;
     let mut informed = Informed { afresh: full, found, ..Informed::of_nothing(line) };
     if place.is_news {
-        informed.line.to_mut().place = place;
+        let line = informed.line.to_mut();
+        line.place = place;
+        if elsewhere {
+            // Nobody changed anything there: it was never as it should be.
+            line.drift = Drift { edited: Heal::Heal, missing: Heal::Heal, ..line.drift };
+        }
     }
     if !line.shape.recalls() {
         return Ok(informed);

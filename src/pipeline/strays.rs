@@ -127,6 +127,15 @@ impl<'a> Wholes<'a> {
         }
     }
 
+    /// A scope nobody came to, although all entries of the kind it hangs from were seen: its own is not among them.
+    pub fn has_lost(&mut self, scope: &str) -> bool {
+        if self.scopes.ended(scope) || !self.line.source.comes_to_all() {
+            return false;
+        }
+        let owner = self.line.source.owner(scope);
+        owner.is_some_and(|owner| self.is_whole(owner.split('/').next().unwrap_or_default()))
+    }
+
     /// A scope that did not change has what the baseline knows, and nothing else.
     fn is_whole(&mut self, table: &str) -> bool {
         if let Some(known) = self.known.get(table) {

@@ -154,7 +154,7 @@ impl Pipeline {
         }
         ask.progress.step(&self.name, "undoing", Some(plan.steps.len()));
         super::cursors::forget(self, &plan.scopes).await?;
-        let preparer = Reverser::of(self, run, &report.id, approved.is_some());
+        let preparer = Reverser::of(self, run, &report.id, approved.is_some()).await?;
         let mut applier = Applier::new(self, ask, &preparer, report);
         let outcome = applier.all(&mut plan.steps).await;
         let applied = applier.applied;

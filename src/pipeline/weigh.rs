@@ -17,6 +17,7 @@ use crate::store::StoreExt;
 pub fn needs_a_look(line: &Pipeline, past: &Past, step: &Step) -> bool {
     match step.action {
         _ if step.entry.is_none() => strayed(step),
+        _ if is_elsewhere(line, step) => true,
         Action::Change(Change::Update, Why::Sha | Why::Path) => line.compares_content(),
         Action::Change(Change::Add, _) => {
             past.found.is_some()
@@ -48,7 +49,10 @@ pub async fn weigh(line: &Pipeline, past: &Past, mut step: Step) -> Result<(Step
             let edited = is_edited(line, past, &step).await?;
             Ok((step, if edited { Weighed::Edited } else { Weighed::AsPlanned }))
         }
-        Action::Change(Change::Update, _) => {
+        Action::Change(..) if is_elsewhere(line, &step) && is_foreign(line, past, &step).await? => {
+            Ok((step, Weighed::Foreign))
+        }
+        Action::Change(Change::Update, Why::Sha | Why::Path) if line.compares_content() => {
             // A body that cannot be read stays a planned update: applying it will say why it failed.
             let Ok(after) = after(line, &step).await else { return Ok((step, Weighed::AsPlanned)) };
             let base = step.base()?.map(|(_, base)| base).filter(|base| Some(base.fingerprint) == after);
@@ -73,6 +77,11 @@ pub async fn weigh(line: &Pipeline, past: &Past, mut step: Step) -> Result<(Step
     }
 }
 
+/// It is known from another store, and there is something under its key in this one: whose, nobody knows.
+fn is_elsewhere(line: &Pipeline, step: &Step) -> bool {
+    line.place.is_other && step.base.is_some() && matches!(step.seen, Seen::At(_)) && strayed(step)
+}
+
 /// The store holds another version than the one we wrote.
 pub fn strayed(step: &Step) -> bool {
     let known = step.base().ok().flatten();
@@ -81,13 +90,14 @@ pub fn strayed(step: &Step) -> bool {
 
 /// What is to be deleted is not what we wrote: whoever changed it is not to lose it along with ours.
 pub async fn is_edited(line: &Pipeline, past: &Past, step: &Step) -> Result<bool> {
-    let replaces = line.adopt || line.shape.existing() != Existing::Hold;
-    if replaces || past.decisions.contains_key(&step.identity) || !strayed(step) {
+    if may_replace(line, past, &step.identity) || !strayed(step) {
         return Ok(false);
     }
     let Some((_, base)) = step.base()? else { return Ok(false) };
     let stored = line.store.get_one(base.key(&step.identity)).await?;
-    Ok(stored.is_some_and(|stored| Fingerprint::of(&stored.value) != base.bytes_hash()))
+    // What we wrote elsewhere does not make this ours, be it the same.
+    let is_ours = |value: &[u8]| !line.place.is_other && Fingerprint::of(value) == base.bytes_hash();
+    Ok(stored.is_some_and(|stored| !is_ours(&stored.value)))
 }
 
 /// Its entry is older than anything of its kind is kept: nothing is written for it.
@@ -104,11 +114,16 @@ async fn after(line: &Pipeline, step: &Step) -> Result<Option<Fingerprint>> {
     })
 }
 
+/// What others put under its key is ours to take over.
+fn may_replace(line: &Pipeline, past: &Past, identity: &str) -> bool {
+    let adopted =
+        || past.decisions.get(identity).is_some_and(|decision| decision.verdict == Verdict::Adopted);
+    line.adopt || line.shape.existing() != Existing::Hold || adopted()
+}
+
 /// The key of a new entry already holds something. The same bytes are adopted; anything else is somebody else's.
 pub async fn is_foreign(line: &Pipeline, past: &Past, step: &Step) -> Result<bool> {
-    let adopted =
-        past.decisions.get(&step.identity).is_some_and(|decision| decision.verdict == Verdict::Adopted);
-    if line.adopt || adopted || line.shape.existing() != Existing::Hold {
+    if may_replace(line, past, &step.identity) {
         return Ok(false);
     }
     let key = step.key(line.shape.key_prefix())?;

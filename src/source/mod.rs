@@ -102,6 +102,12 @@ pub trait Source: Send + Sync {
         false
     }
 
+    /// Whether a listing comes to the scopes of every entry it lists, however they end: one it did not come to hangs from
+    /// nothing any more.
+    fn comes_to_all(&self) -> bool {
+        false
+    }
+
     /// Send every event. An error means the source as a whole could not be read: the run fails, nothing is absent.
     async fn list(&self, cursors: &Cursors, out: &mut Sink) -> Result<()>;
 

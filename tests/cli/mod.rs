@@ -3,6 +3,7 @@
 mod bad_input;
 mod check;
 mod codes;
+mod decided;
 mod help;
 pub mod home;
 mod https;

@@ -7,7 +7,6 @@
 //! It refuses to guess: an answer that is not what the recipe says breaks its scope, and an item that does not fit its
 //! columns is an error of that item alone.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -40,7 +39,7 @@ mod rows;
 mod scope;
 
 use met::Met;
-use moved::Numbered;
+use moved::Paged;
 use row::{Lent, Picker};
 use rows::{Rows, Told};
 use scope::{Message, Parent, Picked, Verbatim, Which};
@@ -84,7 +83,7 @@ struct Api {
     /// How it has been answering in this listing.
     silence: Silence,
     /// Lists of this listing that may have moved.
-    numbered: Numbered,
+    paged: Paged,
     /// Warnings of this listing, and how often each was met.
     notes: Mutex<BTreeMap<String, u64>>,
 }
@@ -102,7 +101,7 @@ impl Rest {
             lent: lent(spec),
             forms: forms(spec),
             silence: Silence::default(),
-            numbered: Numbered::default(),
+            paged: Paged::default(),
             notes: Mutex::default(),
             spec: spec.clone(),
         };
@@ -212,7 +211,7 @@ impl Api {
     fn scope(&self, resource: usize, parent: Option<&Parent>) -> Scope {
         let table = &*self.spec.resources[resource].table.name;
         match parent {
-            Some(parent) => format!("{table}/{}", below(&parent.external_id)).into(),
+            Some(parent) => format!("{table}/{}", scope::below(&parent.external_id)).into(),
             None => table.into(),
         }
     }
@@ -242,19 +241,6 @@ impl Api {
         notes.insert(format!("the API says {} {found}, the recipe knows {}", wanted.field, wanted.known), 1);
         Ok(false)
     }
-}
-
-/// A parent's key as one step of a scope's name: a scope covers what is below it, and `1` is not above `1/a`.
-fn below(external_id: &str) -> Cow<'_, str> {
-    if external_id.contains(['/', '%']) {
-        return external_id.replace('%', "%25").replace('/', "%2F").into();
-    }
-    external_id.into()
-}
-
-/// The key again.
-fn above(step: &str) -> String {
-    step.replace("%2F", "/").replace("%25", "%")
 }
 
 /// Turns the messages of scopes into events.
@@ -424,7 +410,7 @@ impl Source for Rest {
         let (name, parent_id) = scope.split_once('/')?;
         let child = self.api.spec.resources.iter().find(|resource| resource.table.name == name)?;
         let parent = &self.api.spec.resources[child.parent?].table.name;
-        Some(format!("{parent}/{}", above(parent_id)))
+        Some(format!("{parent}/{}", scope::above(parent_id)))
     }
 
     fn has_scope(&self, scope: &str) -> bool {
@@ -436,12 +422,16 @@ impl Source for Rest {
         self.api.spec.resources.iter().any(|resource| resource.parent.is_some())
     }
 
+    fn comes_to_all(&self) -> bool {
+        true
+    }
+
     fn skips_unchanged(&self) -> bool {
         true
     }
 
     fn may_have_moved(&self, scope: &str) -> bool {
-        self.api.numbered.has(scope)
+        self.api.paged.has(scope)
     }
 
     async fn names_now(&self, scope: &str, stop: &Arc<AtomicBool>) -> Result<HashSet<String>> {
@@ -451,7 +441,7 @@ impl Source for Rest {
     async fn list(&self, cursors: &Cursors, out: &mut Sink) -> Result<()> {
         self.api.notes.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.api.silence.forget();
-        self.api.numbered.forget();
+        self.api.paged.forget();
         let mut rows: Vec<Vec<Root>> = Vec::new();
         for (at, resource) in self.api.spec.resources.iter().enumerate() {
             let parents = match resource.parent {

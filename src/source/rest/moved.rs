@@ -1,5 +1,6 @@
 //! Lists that may have moved while they were turned. Where pages go by number or by how many items came before, one that
-//! is removed meanwhile moves all behind it up: the first of the next page slips through between two answers.
+//! is removed meanwhile moves all behind it up: the first of the next page slips through between two answers. Links and
+//! cursors may be such numbers, too, and nobody can tell by looking at them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::AtomicBool;
@@ -10,14 +11,13 @@ use tokio::task::JoinSet;
 
 use super::scope::{self, Message, Picked, Which};
 use super::{Api, PAGES_AHEAD, Root};
-use crate::config::Pagination;
 use crate::error::{Error, Kind, Result};
 
-/// The scopes of a listing that were turned by numbers, and what each hangs from.
+/// The scopes of a listing that came on several pages, and what each hangs from.
 #[derive(Default)]
-pub struct Numbered(Mutex<HashMap<String, (usize, Root)>>);
+pub struct Paged(Mutex<HashMap<String, (usize, Root)>>);
 
-impl Numbered {
+impl Paged {
     fn all(&self) -> MutexGuard<'_, HashMap<String, (usize, Root)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -28,11 +28,7 @@ impl Numbered {
 
     /// A list of a scope was read to its end, with so many answers.
     pub fn note(&self, api: &Api, which: &Which, answers: usize) {
-        let by_number = matches!(
-            api.spec.resources[which.resource].pagination,
-            Pagination::Page { .. } | Pagination::Offset { .. }
-        );
-        if by_number && answers > 1 {
+        if answers > 1 {
             let scope = api.scope(which.resource, which.parent.as_deref());
             self.all().insert(scope.to_string(), (which.resource, which.parent.clone()));
         }
@@ -45,7 +41,7 @@ impl Numbered {
 
 /// The ids a scope lists now.
 pub async fn names_now(api: &Arc<Api>, scope: &str, stop: &Arc<AtomicBool>) -> Result<HashSet<String>> {
-    let Some((resource, parent)) = api.numbered.all().get(scope).cloned() else {
+    let Some((resource, parent)) = api.paged.all().get(scope).cloned() else {
         return Err(Error::bug(format!("{scope} was not read")));
     };
     let (sender, mut messages) = mpsc::channel(PAGES_AHEAD);

@@ -6,6 +6,7 @@
 //! An answer counts only when it is JSON, of a version we know, with the list where the recipe says. Anything else
 //! breaks the scope; it is never taken for an empty list.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -138,6 +139,19 @@ fn mark_in(cursor: &str) -> Option<&str> {
     cursor.split_once(' ').map(|(_, mark)| mark)
 }
 
+/// A parent's key as one step of a scope's name: a scope covers what is below it, and `1` is not above `1/a`.
+pub fn below(external_id: &str) -> Cow<'_, str> {
+    if external_id.contains(['/', '%']) {
+        return external_id.replace('%', "%25").replace('/', "%2F").into();
+    }
+    external_id.into()
+}
+
+/// The key again.
+pub fn above(step: &str) -> String {
+    step.replace("%2F", "/").replace("%25", "%")
+}
+
 /// Read the scope and tell everything. Nobody listening any more ends it quietly.
 pub async fn read(api: Arc<Api>, which: Which, stop: Arc<AtomicBool>, out: mpsc::Sender<Message>) {
     let ended = pages_of(&api, &which, &stop, &out).await;
@@ -162,7 +176,7 @@ async fn pages_of(
         let url = pages::first(&spec.pagination, start);
         match list_of(api, which, (url, alone), stop, out).await? {
             Listed::Whole(found, answers) => {
-                api.numbered.note(api, which, answers);
+                api.paged.note(api, which, answers);
                 mark = found;
             }
             Listed::Over => return Ok(None),

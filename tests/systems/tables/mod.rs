@@ -11,6 +11,7 @@ mod kit;
 mod marks;
 mod moves;
 mod odd;
+mod orphaned;
 mod pages;
 mod quiet;
 mod recipes;
