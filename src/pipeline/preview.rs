@@ -2,13 +2,16 @@
 
 use serde::Serialize;
 
-use super::plan::{Action, Step};
-use super::{Ask, Pipeline, cursors, decide, finish, past, read, stock};
+use super::plan::{Action, Seen, Step};
+use super::weigh::strayed;
+use super::{Ask, Pipeline, cursors, decide, finish, past, read, render, stock};
 use crate::error::{Error, Result};
+use crate::shape::{Existing, Rendered};
 use crate::source::Cursors;
 use crate::state::Report;
 use crate::state::held::HeldItem;
 use crate::state::journal::Change;
+use crate::store::StoreExt;
 
 #[derive(Debug, Default, Serialize)]
 pub struct Preview {
@@ -111,21 +114,26 @@ impl Pipeline {
         preview.unchanged += report.counts.unchanged;
         preview.skipped = report.counts.skipped;
         preview.requests.made = self.source.requests();
-        preview.writes = (preview.add.len() + preview.update.len() + preview.delete.len()) as u64;
         Ok(Some(preview))
     }
 
     async fn show(&self, step: &Step, preview: &mut Preview) -> Result<()> {
         let key = step.key(self.shape.key_prefix())?;
+        let named = || step.entry.as_ref().and_then(|entry| self.shape.key(entry));
+        let key = if step.base.is_none() { named().unwrap_or(key) } else { key };
+        let found = self.finds(step, &key).await?;
+        let nothing_to_write =
+            step.action == Action::Restamp || found == Some(Found::Same) || is_gone_already(step);
+        preview.writes += u64::from(!nothing_to_write);
         match step.action {
             Action::Restamp => preview.unchanged += 1,
             Action::Change(Change::Delete, _) => preview.delete.push(Keyed { key }),
-            Action::Change(Change::Add, _) => {
+            Action::Change(..) if found == Some(Found::Same) => preview.unchanged += 1,
+            Action::Change(Change::Add, _) if found.is_none() => {
                 preview.requests.to_come += u64::from(self.source.remote());
-                let key = step.entry.as_ref().and_then(|entry| self.shape.key(entry)).unwrap_or(key);
                 preview.add.push(Keyed { key });
             }
-            Action::Change(Change::Update, why) => {
+            Action::Change(_, why) => {
                 preview.requests.to_come += u64::from(self.source.remote());
                 let shown = preview.update.len() < DIFFS_MAX && !self.source.remote();
                 let diff = if shown { super::diff::of(self, step, &key).await? } else { None };
@@ -134,6 +142,37 @@ impl Pipeline {
         }
         Ok(())
     }
+}
+
+/// What a key holds that is to be written.
+#[derive(PartialEq, Eq)]
+enum Found {
+    Same,
+    Other,
+}
+
+impl Pipeline {
+    /// What is there already of something that is not known to be ours: the same is taken over as it is.
+    async fn finds(&self, step: &Step, key: &str) -> Result<Option<Found>> {
+        let is_news = step.base.is_none() || strayed(step);
+        if step.entry.is_none() || !is_news || self.source.remote() || !matches!(step.seen, Seen::At(_)) {
+            return Ok(None);
+        }
+        let Some(stored) = self.store.get_one(key).await? else { return Ok(None) };
+        Ok(match render::render(self, step).await.map(|drawn| drawn.rendered) {
+            Ok(Rendered::Put(output)) if output.value == stored.value => Some(Found::Same),
+            Ok(Rendered::Put(_)) if step.base.is_none() && self.shape.existing() == Existing::Skip => {
+                Some(Found::Same)
+            }
+            Ok(Rendered::Put(_)) => Some(Found::Other),
+            _ => None,
+        })
+    }
+}
+
+/// The store lost it before us.
+fn is_gone_already(step: &Step) -> bool {
+    matches!(step.action, Action::Change(Change::Delete, _)) && step.seen == Seen::Nothing
 }
 
 /// Diffs shown in one plan: enough to judge, not a second copy of the data.

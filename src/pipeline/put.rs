@@ -67,7 +67,12 @@ impl Preparer<'_> {
         body: Option<&Body>,
     ) -> Result<Ready> {
         let known = step.base()?.is_some();
-        let next = self.next(step, entry.version.clone(), output);
+        let mut next = self.next(step, entry.version.clone(), output);
+        if stored.value != output.value {
+            // It stays as it is, and is not what this entry would make of it.
+            next.fingerprint = Fingerprint::of(&stored.value);
+            next.carry = self.line.shape.unlike(next.carry);
+        }
         let mut ready = self.take_over(step, next, self.stamp(step, entry, output), stored)?;
         if let Ready::Settled { items, .. } = &mut ready
             && !known

@@ -243,6 +243,11 @@ pub trait Shape: Send + Sync {
         carry.cloned()
     }
 
+    /// What is remembered of a key that was there before us and shows something else than its entry.
+    fn unlike(&self, carry: Option<serde_json::Value>) -> Option<serde_json::Value> {
+        carry
+    }
+
     /// Fingerprints are the SHA-256 of the values' bytes.
     fn prints_bytes(&self) -> bool {
         false

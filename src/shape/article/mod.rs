@@ -222,6 +222,10 @@ impl Shape for Articles {
         carry.json().ok()
     }
 
+    fn unlike(&self, carry: Option<serde_json::Value>) -> Option<serde_json::Value> {
+        Carry { version: String::new(), ..Carry::of(carry.as_ref()) }.json().ok()
+    }
+
     fn expired(&self, key: &str, carry: Option<&serde_json::Value>, now: Timestamp) -> bool {
         let Some(keep) = self.spec.keep else { return false };
         let date = self.spec.key.name(key).and_then(|named| named.date);

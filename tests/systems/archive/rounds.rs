@@ -202,6 +202,29 @@ async fn another_date_makes_no_second_file_after_the_state_was_lost() {
     }
 }
 
+/// A file that was taken over as it was is not what the article says.
+#[tokio::test]
+async fn an_edit_that_was_kept_after_the_state_was_lost_is_made_up_for() {
+    let mut desk = Desk::serving(feed(&item("7", "2025-10-16", "first")));
+    desk.sync().await;
+    forget_everything(&desk);
+    let edited = feed(&item("7", "2025-10-16", "second"));
+    desk.server.answer(move |_| Reply::ok(edited.clone()));
+    let says = async |desk: &Desk| desk.files().await["rss/25/2025_10_16_7.md"].contains("second");
+    for _ in 0..3 {
+        desk.a_day_later();
+        let report = desk.sync().await;
+        assert_eq!((report.counts.unchanged, report.writes), (1, 0), "{report:?}");
+        assert!(!says(&desk).await, "it is to be kept");
+    }
+    desk.shape = "on_edit = \"update\"";
+    desk.a_day_later();
+    assert_eq!(desk.sync().await.counts.updated, 1);
+    assert!(says(&desk).await);
+    desk.a_day_later();
+    assert_eq!(desk.sync().await.writes, 0);
+}
+
 #[tokio::test]
 async fn a_bucket_from_before_is_recognised_by_ids() {
     let mut desk = Desk::serving(feed(
