@@ -105,6 +105,12 @@ impl Pipeline {
             let held = held?;
             preview.held.push(Held { key: held.key, change: held.change, rule: held.rule });
         }
+        // What an undo could not do waits as well.
+        for header in self.state.held_of(&self.name).await?.iter().filter(|header| header.undo.is_some()) {
+            for held in self.state.held_items(header).await? {
+                preview.held.push(Held { key: held.key, change: held.change, rule: held.rule });
+            }
+        }
         for step in plan.steps.read::<Step>()? {
             self.show(&step?, &mut preview).await?;
         }

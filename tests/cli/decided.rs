@@ -185,3 +185,40 @@ fn warnings_that_are_not_shown_are_counted() {
     let ran = home.run(&["sync"]).ends(0);
     assert!(ran.err.contains("5 more warnings"), "{}", ran.err);
 }
+
+#[test]
+fn a_plan_says_what_waits_of_an_undo() {
+    let home = home("guard = { max_update = 0, max_delete = 0 }");
+    home.write("src/a", "1");
+    home.write("src/b", "1");
+    let first = synced(&home, 0);
+    home.write("src/a", "2");
+    synced(&home, 4);
+    home.write("src/c", "1");
+    let run = synced(&home, 4);
+    home.run(&["undo", id(&run)]).ends(4);
+    home.run(&["undo", id(&first)]).ends(4);
+    let plan = home.run(&["plan", "--json"]).json()["plans"][0].clone();
+    let held = synced(&home, 4)["held"].as_u64();
+    assert_eq!(plan["held"].as_array().map(|held| held.len() as u64), held, "{plan}");
+}
+
+#[test]
+fn a_plan_knows_what_is_there_already() {
+    let home = home("adopt = true");
+    home.write("src/a", "1");
+    home.write("src/b", "2");
+    synced(&home, 0);
+    std::fs::remove_dir_all(home.path(".trueup")).unwrap();
+    home.run(&["kv", "put", KV, "b", "another"]).ends(0);
+    home.write("src/c", "3");
+    let plan = home.run(&["plan", "--json"]).json()["plans"][0].clone();
+    let named =
+        |what: &str| plan[what].as_array().unwrap().iter().map(|one| one["key"].clone()).collect::<Vec<_>>();
+    assert_eq!((named("add"), named("update")), (vec!["c".into()], vec!["b".into()]), "{plan}");
+    let run = synced(&home, 0);
+    for (count, planned) in [("unchanged", &plan["unchanged"]), ("writes", &plan["writes"])] {
+        assert_eq!(&run[count], planned, "{count}: {plan} {run}");
+    }
+    assert_eq!((&run["added"], &run["updated"]), (&1.into(), &1.into()));
+}
