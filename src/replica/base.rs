@@ -1,8 +1,9 @@
 //! A snapshot of the prefix at one revision, page by page; reading the next page overlaps with writing this one.
 //!
 //! The first one goes straight into the table. A later one (after a compaction, or to take up a broken one whose
-//! revision is gone) is merged: what is there stays, live keys it lacks get a tombstone. The checkpoint moves with
-//! the last page only; until then the state says where to go on.
+//! revision is gone) is merged: what is there stays, live keys it lacks get a tombstone; one that contradicts what is there
+//! is of another history, and stops everything. The checkpoint moves with the last page only; until then the state says
+//! where to go on.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use tokio::sync::mpsc;
@@ -174,8 +175,14 @@ impl Replica {
             let transaction = within(STATEMENT_MAX, writer.session.transaction()).await?;
             if place.merge {
                 copy(&transaction, "incoming", &page.changes).await?;
-                if let Contradicted::Archived(rows) = &mut writer.contradicted {
-                    *rows += self.archive_contradicted(&transaction, &page, place.revision).await?;
+                match &mut writer.contradicted {
+                    Contradicted::Archived(rows) => {
+                        *rows += self.archive_contradicted(&transaction, &page, place.revision).await?;
+                    }
+                    Contradicted::Stops => {
+                        let found = self.contradiction(&transaction, (place.revision, applied)).await?;
+                        found.map_or(Ok(()), |why| Err(self.other_history(&why)))?;
+                    }
                 }
                 self.merge_incoming(&transaction).await?;
                 self.bury(&transaction, &page, place.revision).await?;

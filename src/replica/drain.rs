@@ -81,6 +81,8 @@ pub(super) struct Drainer<'a> {
     more: bool,
     highest: i64,
     looks_ahead: u32,
+    /// How often the watch was lost when this was last looked at.
+    watches_lost: u64,
 }
 
 /// What became of a transaction.
@@ -113,6 +115,7 @@ impl<'a> Drainer<'a> {
             more: false,
             highest: 0,
             looks_ahead: 0,
+            watches_lost: 0,
         })
     }
 
@@ -124,6 +127,8 @@ impl<'a> Drainer<'a> {
         let mut recovered = false;
         loop {
             let stopping = *stop.borrow();
+            // With the watch went what we knew of etcd: what answers now may be a backup of it.
+            recovered &= !self.lost_watch();
             let outcome = if recovered { self.round().await } else { self.recover_first().await };
             let idle = recovered;
             match outcome {
@@ -154,6 +159,12 @@ impl<'a> Drainer<'a> {
                 self.rest(failures, woken, stop).await?;
             }
         }
+    }
+
+    /// Whether the watch was lost since the last look.
+    fn lost_watch(&mut self) -> bool {
+        let lost = self.replica.meters.read().watch_reopened;
+        std::mem::replace(&mut self.watches_lost, lost) != lost
     }
 
     async fn recover_first(&mut self) -> Result<(), Trouble> {

@@ -113,7 +113,7 @@ impl Replica {
     }
 
     /// A key as it was at a revision; `None` = that moment is compacted away.
-    async fn seen_at(&self, witness: &str, at: i64) -> Result<Option<Option<KeyValue>>> {
+    pub(super) async fn seen_at(&self, witness: &str, at: i64) -> Result<Option<Option<KeyValue>>> {
         match self.etcd.range(key_at(witness.to_owned(), at)).await {
             Ok(answer) => Ok(Some(answer.kvs.into_iter().next())),
             Err(error) if error.kind() == Kind::CursorLost => Ok(None),
@@ -121,7 +121,7 @@ impl Replica {
         }
     }
 
-    fn other_history(&self, why: &str) -> Error {
+    pub(super) fn other_history(&self, why: &str) -> Error {
         let message = format!("{} has another history than the one mirrored: {why}", self.spec.etcd.shown());
         Error::new(Kind::Corrupt, message).remedy_is(format!(
             "If etcd was replaced or restored on purpose, run `trueup replica resync {}`; the old rows are kept.",

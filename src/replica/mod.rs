@@ -24,6 +24,7 @@ mod codec;
 mod conflict;
 mod deletes;
 mod drain;
+mod ground;
 mod keep;
 mod ledger;
 mod lineage;

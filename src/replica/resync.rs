@@ -1,7 +1,8 @@
 //! Starts over on a person's word. Where etcd was replaced or restored, old rows are moved aside, not deleted, and writes
 //! that were queued against the old history become conflicts: its revisions mean nothing in the new one. Where it is the
 //! etcd we know, only rows it contradicts are moved aside: somebody wrote to the mirror. What is queued stays queued then,
-//! and the next leader finds out what was carried over already.
+//! and the next leader finds out what was carried over already. Where etcd has compacted what would show which of the two it
+//! is, what it contradicts counts as of another history.
 
 use serde::Serialize;
 
@@ -33,12 +34,17 @@ impl Replica {
                 .remedy_is("Stop every `trueup replica run` and `trueup serve` of it first."));
         }
         let mut state = self.raise_epoch(&session).await?;
-        let replaced = match self.check_lineage(&session, &state).await {
+        let mut applier = Applier::new(self, state.epoch).await?;
+        let replaced = match self.check_ground(&session, &state).await {
             Ok(_) => false,
             Err(error) if error.kind() == Kind::Corrupt => true,
+            // Nobody can tell another history from a mirror somebody wrote to. Writes that were queued for the one must
+            // not meet the other.
+            Err(error) if error.kind() == Kind::CursorLost => {
+                self.is_contradicted(&mut applier, state.applied_revision).await?
+            }
             Err(error) => return Err(error),
         };
-        let mut applier = Applier::new(self, state.epoch).await?;
         let (mut archived_rows, mut abandoned_writes) = (0, 0);
         if replaced {
             (archived_rows, abandoned_writes) = self.set_aside(&mut session, &state).await?;

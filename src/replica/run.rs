@@ -101,6 +101,10 @@ impl Replica {
         let mut writer = Applier::new(self, state.epoch).await?;
         let mut drainer = Drainer::new(self, &state).await?;
         loop {
+            // What nobody can compare any more is compared with a snapshot, before anything is written to etcd.
+            if state.base.is_none() && !self.has_checkpoint(&state).await? {
+                state.base = Some(self.begin_base(&writer, true).await?);
+            }
             if state.base.is_some() || state.applied_revision == 0 {
                 let base = self.take_base(&mut writer, &state);
                 tokio::select! {
@@ -208,7 +212,7 @@ impl Replica {
                 .sleep(Duration::from_millis(backoff_ms(&RECONNECT, failures, self.clock.chance())))
                 .await;
             let state = self.read_state(lead).await?;
-            match self.check_lineage(lead, &state).await {
+            match self.check_ground(lead, &state).await {
                 // Still away: the next attempt will say so again.
                 Err(error) if matches!(error.kind(), Kind::Unavailable | Kind::Throttled) => {}
                 outcome => set(&self.meters.etcd_revision, outcome?.1),

@@ -134,16 +134,13 @@ impl Drainer<'_> {
         Ok(())
     }
 
-    /// The marker as it is. One that is not as we left it may be that of an etcd we know nothing of, which must not be
-    /// written to.
+    /// The marker as it is. This may be an etcd we know nothing of, which must not be written to, even where the marker is
+    /// as we left it: a backup has it, too.
     async fn marker(&self) -> Result<Option<KeyValue>, Trouble> {
+        let state = self.replica.read_state(&self.session).await?;
+        self.replica.check_ground(&self.session, &state).await.map_err(Trouble::of_etcd)?;
         let found = self.replica.etcd.range(key(self.replica.spec.marker.clone())).await;
-        let pair = found.map_err(Trouble::of_etcd)?.kvs.into_iter().next();
-        if pair.as_ref().map_or(0, |pair| pair.mod_revision) < self.slot_revision {
-            let state = self.replica.read_state(&self.session).await?;
-            self.replica.check_lineage(&self.session, &state).await.map_err(Trouble::of_etcd)?;
-        }
-        Ok(pair)
+        Ok(found.map_err(Trouble::of_etcd)?.kvs.into_iter().next())
     }
 
     /// Where there is no marker yet, one that names no write: from now on nothing is written to an etcd that lacks it.

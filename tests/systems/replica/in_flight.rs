@@ -149,7 +149,7 @@ async fn a_conflict_among_hundreds_fails_only_its_own_write() {
 async fn a_conflict_whose_answer_was_lost_fails_only_its_own_write() {
     let (stage, proxy) = through_proxy("in-flight-lost-conflict").await;
     let theirs = stage.put("77", "theirs").await;
-    let running = stage.started().await;
+    let running = stage.draining().await;
     stage.sql_becomes("select count(*) from etcd", "1").await;
     proxy.change(|weather| weather.lose_answers = true);
     // Few enough to be sent while no answer allows more. Deletes of nothing happen, or not, with the rest.

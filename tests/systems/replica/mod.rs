@@ -1,6 +1,7 @@
 //! The replica on a real etcd and a real PostgreSQL. Scenarios carry their number in the name.
 
 mod audits;
+mod compacted;
 pub mod conflicts;
 mod emptied;
 mod from_etcd;
