@@ -49,7 +49,8 @@ fn settled(tables: &Tables, returning: &str) -> String {
          settled AS (
            UPDATE {wal} w SET status = d.status, held = d.held, expected_revision = d.expected,
              result_revision = CASE WHEN d.status = 'conflict' AND d.result IS NULL
-               THEN (SELECT max(e.revision) FROM {etcd} e WHERE e.key = w.key AND e.tombstone) ELSE d.result END,
+               THEN (SELECT max(e.revision) FROM {etcd} e
+                     WHERE e.key = w.key AND e.tombstone AND e.revision > d.expected) ELSE d.result END,
              chain_base = CASE WHEN d.status = 'applied' THEN d.chain END,
              last_error = d.error, attempts = w.attempts + 1, processed_at = clock_timestamp()
            FROM lead, d WHERE w.id = d.id AND w.status = 'pending' {returning})"

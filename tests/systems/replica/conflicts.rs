@@ -1,5 +1,6 @@
 //! Both sides changed a key.
 
+use trueup::postgres::{PostgresPlace, Session};
 use trueup::replica::{ConflictRule, Winner};
 
 use super::Stage;
@@ -59,6 +60,28 @@ async fn s11_a_remote_delete_beats_a_local_update() {
     assert!(reason.contains(&format!("deleted at {winning}")), "{reason}");
     assert_eq!(stage.get("a").await, None, "it stays deleted");
     stage.sql_becomes("select tombstone from etcd_get('$Pa')", "t").await;
+    running.stop().await;
+}
+
+/// etcd has forgotten the delete the write lost to, and the mirror has not heard of it: an earlier one is none of its.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_delete_older_than_what_was_expected_is_no_winner() {
+    let stage = Stage::with_own_etcd("older-delete", 1).await;
+    let running = stage.draining().await;
+    stage.put("a", "1").await;
+    stage.delete("a").await;
+    let expected = stage.put("a", "2").await;
+    stage.sql_becomes("select revision from etcd_live", &expected.to_string()).await;
+    let mirror = Session::open(&PostgresPlace::parse(&stage.dsn).unwrap(), None).await.unwrap();
+    mirror.batch_execute("BEGIN; SELECT * FROM etcd_sync_state FOR UPDATE").await.unwrap();
+    stage.delete("a").await;
+    let last = stage.put("other", "1").await;
+    stage.client.compact(last).await.unwrap();
+    stage.sql("select etcd_set('$Pa', 'from sql')").await;
+    let decided = "select status, expected_revision, result_revision from etcd_wal";
+    stage.sql_becomes(decided, &format!("conflict|{expected}|")).await;
+    mirror.batch_execute("ROLLBACK").await.unwrap();
+    stage.live_sets_equal().await;
     running.stop().await;
 }
 
