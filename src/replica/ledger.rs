@@ -23,17 +23,17 @@ fn settle_text(tables: &Tables) -> String {
     format!("{} SELECT EXISTS (SELECT 1 FROM lead)", settled(tables, ""))
 }
 
-/// The same, with what people are told about failures.
+/// The same, with what people are told: of failures, and of what may have happened.
 fn settle_and_tell_text(tables: &Tables) -> String {
-    let settled = settled(tables, "RETURNING w.id, w.key, w.status, w.last_error");
+    let settled = settled(tables, "RETURNING w.id, w.key, d.event, w.last_error");
     format!(
         "{settled},
          told AS (
            INSERT INTO {} (prefix, kind, detail)
-           SELECT $1, 'failed', format('write %s to %s: %s', id, key, last_error)
-           FROM settled WHERE status = 'failed' ORDER BY id RETURNING detail)
+           SELECT $1, event, format('write %s to %s: %s', id, key, last_error)
+           FROM settled WHERE event IS NOT NULL ORDER BY id RETURNING kind, detail)
          SELECT EXISTS (SELECT 1 FROM lead),
-                (SELECT count(pg_notify('etcd_failures', left(detail, {NOTICE_CHARS}))) FROM told)",
+                (SELECT count(pg_notify('etcd_failures', left(detail, {NOTICE_CHARS}))) FROM told WHERE kind = 'failed')",
         tables.events
     )
 }
@@ -45,7 +45,7 @@ fn settled(tables: &Tables, returning: &str) -> String {
            UPDATE {drain} SET slot_revision = coalesce($3, slot_revision)
            WHERE prefix = $1 AND epoch = $2 RETURNING 1),
          d AS (SELECT * FROM unnest($4::bigint[], $5::text[], $6::bigint[], $7::bigint[], $8::bigint[],
-                 $9::text[], $10::bool[]) AS d(id, status, result, expected, chain, error, held)),
+                 $9::text[], $10::bool[], $11::text[]) AS d(id, status, result, expected, chain, error, held, event)),
          settled AS (
            UPDATE {wal} w SET status = d.status, held = d.held, expected_revision = d.expected,
              result_revision = CASE WHEN d.status = 'conflict' AND d.result IS NULL
@@ -162,7 +162,8 @@ impl Pen {
         let chains: Vec<i64> = each().map(|(planned, _)| planned.chain).collect();
         let errors: Vec<Option<String>> = each().map(|(planned, outcome)| outcome.reason(planned)).collect();
         let held: Vec<bool> = each().map(|(_, outcome)| outcome.is_held(self.rule)).collect();
-        let values: [&(dyn ToSql + Sync); 10] = [
+        let events: Vec<Option<&str>> = each().map(|(_, outcome)| outcome.event()).collect();
+        let values: [&(dyn ToSql + Sync); 11] = [
             &self.prefix,
             &self.epoch,
             &marker,
@@ -173,10 +174,10 @@ impl Pen {
             &chains,
             &errors,
             &held,
+            &events,
         ];
-        // Failures are rare, and naming every write that settles is not free.
-        let fails = each().any(|(_, outcome)| matches!(outcome, Outcome::Failed { .. }));
-        let settle = if fails { &self.settle_and_tell } else { &self.settle };
+        // These are rare, and naming every write that settles is not free.
+        let settle = if events.iter().any(Option::is_some) { &self.settle_and_tell } else { &self.settle };
         let said = within(STATEMENT_MAX, self.session.query_one(settle, &values)).await?;
         Ok(said.get(0))
     }

@@ -23,6 +23,10 @@ pub(super) enum Outcome {
     Gone {
         at: Option<i64>,
     },
+    /// It was sent, etcd has compacted what would show whether it happened, and has this now (`None` = no such key).
+    Uncertain {
+        now: Option<i64>,
+    },
     Failed {
         why: String,
     },
@@ -33,7 +37,7 @@ impl Outcome {
         match self {
             Outcome::Applied { .. } => "applied",
             Outcome::Noop => "noop",
-            Outcome::Conflict { .. } | Outcome::Gone { .. } => "conflict",
+            Outcome::Conflict { .. } | Outcome::Gone { .. } | Outcome::Uncertain { .. } => "conflict",
             Outcome::Failed { .. } => "failed",
         }
     }
@@ -41,7 +45,7 @@ impl Outcome {
     pub fn revision(&self) -> Option<i64> {
         match self {
             Outcome::Applied { revision } | Outcome::Conflict { winning: revision } => Some(*revision),
-            Outcome::Gone { at } => *at,
+            Outcome::Gone { at } | Outcome::Uncertain { now: at } => *at,
             Outcome::Noop | Outcome::Failed { .. } => None,
         }
     }
@@ -58,23 +62,41 @@ impl Outcome {
             Outcome::Conflict { winning } => {
                 Some(format!("expected revision {}, etcd has revision {winning}", planned.expected))
             }
+            Outcome::Uncertain { now } => {
+                let now = now.map_or("no such key".to_owned(), |now| format!("revision {now}"));
+                Some(format!(
+                    "it may have happened: it was sent on revision {}, etcd has {now} and has compacted what would show it",
+                    planned.expected
+                ))
+            }
             Outcome::Failed { why } => Some(why.clone()),
             Outcome::Applied { .. } | Outcome::Noop => None,
         }
     }
 
-    /// What etcd has instead, if it met another write; 0 = nothing.
+    /// What people find it under in the events, if it is for them to know.
+    pub fn event(&self) -> Option<&'static str> {
+        match self {
+            Outcome::Uncertain { .. } => Some("uncertain"),
+            Outcome::Failed { .. } => Some("failed"),
+            _ => None,
+        }
+    }
+
+    /// What etcd has instead, if it surely met another write; 0 = nothing.
     pub fn winning(&self) -> Option<i64> {
         match self {
             Outcome::Conflict { winning } => Some(*winning),
             Outcome::Gone { .. } => Some(0),
-            Outcome::Applied { .. } | Outcome::Noop | Outcome::Failed { .. } => None,
+            Outcome::Applied { .. } | Outcome::Noop | Outcome::Uncertain { .. } | Outcome::Failed { .. } => {
+                None
+            }
         }
     }
 
     /// Parked for a person?
     pub fn is_held(&self, rule: ConflictRule) -> bool {
-        rule == ConflictRule::Hold && self.winning().is_some()
+        rule == ConflictRule::Hold && self.status() == "conflict"
     }
 
     fn met(there: Option<i64>) -> Self {
@@ -202,9 +224,54 @@ pub(super) fn recovered(deletes: bool, before: Option<i64>, after: Option<i64>, 
     }
 }
 
+/// The answer was lost, and what history would show is compacted away: what is there now may still tell. `now` are the
+/// `create_revision` and the `mod_revision` of what is there.
+pub(super) fn guessed(deletes: bool, expected: i64, now: Option<(i64, i64)>, revision: i64) -> Outcome {
+    let Some((made, at)) = now else {
+        return if deletes { Outcome::Noop } else { Outcome::Uncertain { now: None } };
+    };
+    // A later write hides the revision of ours, but not that ours made the key.
+    if made == revision || at == revision {
+        return Outcome::Applied { revision };
+    }
+    // Nobody has changed it since, so we have not either. Or it was there all along: then it was not deleted, and what was
+    // made after the revision that was expected never had that one.
+    if at < revision || made < revision && (deletes || made > expected) {
+        return Outcome::Conflict { winning: at };
+    }
+    Outcome::Uncertain { now: Some(at) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_there_now_tells_some_outcomes_and_not_others() {
+        let (r, applied) = (9, Outcome::Applied { revision: 9 });
+        let uncertain = |now| Outcome::Uncertain { now };
+        let cases = [
+            ("put, untouched since", false, Some((3, 9)), applied.clone()),
+            ("put that made the key, overwritten", false, Some((9, 12)), applied),
+            (
+                "put, and nobody changed the key since before",
+                false,
+                Some((3, 7)),
+                Outcome::Conflict { winning: 7 },
+            ),
+            ("put on what was made later", false, Some((5, 12)), Outcome::Conflict { winning: 12 }),
+            ("put, overwritten or lost", false, Some((3, 12)), uncertain(Some(12))),
+            ("put, deleted and made again, or lost", false, Some((11, 12)), uncertain(Some(12))),
+            ("put, deleted since or before", false, None, uncertain(None)),
+            ("delete, and nothing there", true, None, Outcome::Noop),
+            ("delete of what was there all along", true, Some((3, 12)), Outcome::Conflict { winning: 12 }),
+            ("delete, untouched since before", true, Some((3, 7)), Outcome::Conflict { winning: 7 }),
+            ("delete, made again or made before", true, Some((11, 12)), uncertain(Some(12))),
+        ];
+        for (what, deletes, now, outcome) in cases {
+            assert_eq!(guessed(deletes, 3, now, r), outcome, "{what}");
+        }
+    }
 
     /// Deletes of nothing travel with other writes, and must not pass for something that happened.
     #[test]

@@ -140,6 +140,10 @@ impl Drainer<'_> {
                     add(&meters.conflicts, 1);
                     self.replica.note("conflict", format!("{key}: {reason}"));
                 }
+                Outcome::Uncertain { .. } => {
+                    add(&meters.conflicts, 1);
+                    self.replica.note("uncertain", format!("write {} to {key}: {reason}", planned.row.id));
+                }
                 Outcome::Failed { .. } => {
                     add(&meters.failures, 1);
                     self.replica.note("failed", format!("write {} to {key}: {reason}", planned.row.id));

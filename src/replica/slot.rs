@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
+use tokio_postgres::types::ToSql;
 
 use super::drain::{Drainer, Trouble};
 use super::ledger::{Decided, Ledger};
@@ -118,12 +119,10 @@ impl Drainer<'_> {
                 self.replica.note("recovered", message);
             }
             self.slot_revision = revision;
-            // What was not decided is tried again, and what PostgreSQL is to win.
+            // What was not decided is tried again, and what PostgreSQL is to win; never what may have happened.
             let insists = self.replica.spec.conflict == ConflictRule::PostgresWins;
-            let again = |planned: &Planned, outcome: &Outcome| match outcome {
-                Outcome::Applied { .. } => false,
-                Outcome::Conflict { .. } | Outcome::Gone { .. } => together || insists && !planned.row.exact,
-                _ => together,
+            let again = |planned: &Planned, outcome: &Outcome| {
+                outcome.winning().is_some() && (together || insists && !planned.row.exact)
             };
             let decided = planned.into_iter().zip(outcomes).filter(|it| !again(&it.0, &it.1));
             let mut writes: Vec<_> = decided.collect();
@@ -230,26 +229,20 @@ impl Drainer<'_> {
         Ok(outcomes)
     }
 
-    /// That moment is compacted away. What is there now, and what the mirror saw, may still tell.
+    /// That moment is compacted away. What the mirror saw, and what is there now, may still tell.
     async fn guess(&self, planned: &Planned, revision: i64) -> Result<Outcome, Trouble> {
+        let deletes = planned.row.value.is_none();
+        // A snapshot of that very revision has a tombstone for whatever was gone by then: it shows no put.
+        let select = format!(
+            "SELECT 1 FROM {} WHERE key = $1 AND revision = $2 AND tombstone = $3",
+            self.replica.tables.etcd
+        );
+        let values: [&(dyn ToSql + Sync); 3] = [&planned.row.key, &revision, &deletes];
+        if within(STATEMENT_MAX, self.session.query_opt(&select, &values)).await?.is_some() {
+            return Ok(Outcome::Applied { revision });
+        }
         let found = self.replica.etcd.range(key(planned.row.key.clone())).await.map_err(Trouble::of_etcd)?;
-        let pair = found.kvs.first();
-        let now = pair.map(|pair| pair.mod_revision);
-        // A later write hides the revision of ours, but not that ours made the key.
-        if pair.is_some_and(|pair| [pair.mod_revision, pair.create_revision].contains(&revision)) {
-            return Ok(Outcome::Applied { revision });
-        }
-        let select = format!("SELECT 1 FROM {} WHERE key = $1 AND revision = $2", self.replica.tables.etcd);
-        let seen =
-            within(STATEMENT_MAX, self.session.query_opt(&select, &[&planned.row.key, &revision])).await?;
-        if seen.is_some() {
-            return Ok(Outcome::Applied { revision });
-        }
-        if now.is_none() && planned.row.value.is_none() {
-            return Ok(Outcome::Noop);
-        }
-        self.replica
-            .note("uncertain", format!("etcd compacted the history of {} at {revision}", planned.row.key));
-        Ok(now.map_or(Outcome::Gone { at: None }, |winning| Outcome::Conflict { winning }))
+        let now = found.kvs.first().map(|pair| (pair.create_revision, pair.mod_revision));
+        Ok(outcome::guessed(deletes, planned.expected, now, revision))
     }
 }

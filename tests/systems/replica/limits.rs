@@ -2,7 +2,11 @@
 
 use trueup::error::{Error, Kind};
 use trueup::etcd::request::put;
+use trueup::postgres::{PostgresPlace, Session};
+use trueup::replica::ConflictRule;
 
+use super::in_flight::{Blocked, arrives};
+use super::process::Process;
 use super::{Held, Stage};
 use crate::support::proxy::Proxy;
 use crate::support::{Etcd, eventually, postgres};
@@ -151,4 +155,67 @@ async fn writes_whose_answer_was_lost_are_decided_even_when_their_revision_was_c
     assert_eq!(stage.get("gone").await, None);
     assert_eq!(stage.get_text("theirs").await.as_deref(), Some("1"));
     running.stop().await;
+}
+
+/// etcd took these writes of ours and PostgreSQL never heard of it; others wrote on top, and etcd forgot the moment.
+async fn overtaken_and_compacted(name: &str, rule: ConflictRule) -> (Stage, i64) {
+    let mut stage = with_flags(name, &[]).await;
+    stage.spec.conflict = rule;
+    for name in ["a", "b", "c"] {
+        stage.put(name, "0").await;
+    }
+    let process = Process::start(&stage);
+    stage.sql_becomes("select count(*) from etcd", "3").await;
+    let blocked = Blocked::new(&stage).await;
+    let mirror = Session::open(&PostgresPlace::parse(&stage.dsn).unwrap(), None).await.unwrap();
+    mirror.batch_execute("BEGIN; SELECT * FROM etcd_sync_state FOR UPDATE").await.unwrap();
+    stage
+        .sql(
+            "begin; select etcd_set('$Pa', 'ours'); select etcd_delete('$Pb');
+             select etcd_set('$Pc', 'ours'); commit",
+        )
+        .await;
+    arrives(&stage, "a", "ours").await;
+    let waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+    stage.sql_becomes(waiting, "2").await;
+    process.kill();
+    // The outcome and the history must not be written down after all.
+    stage.sql_becomes(waiting, "0").await;
+    drop(mirror);
+    blocked.release().await;
+    let theirs = stage.put("a", "theirs").await;
+    stage.put("b", "theirs").await;
+    let last = stage.delete("c").await;
+    stage.client.compact(last).await.unwrap();
+    (stage, theirs)
+}
+
+/// Nobody can tell any more whether they happened. They did: done again, they would undo what came after them.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_may_have_happened_is_a_conflict_and_never_sent_again() {
+    for (name, rule, held) in [
+        ("maybe-postgres", ConflictRule::PostgresWins, false),
+        ("maybe-etcd", ConflictRule::EtcdWins, false),
+        ("maybe-hold", ConflictRule::Hold, true),
+    ] {
+        let (stage, theirs) = overtaken_and_compacted(name, rule).await;
+        let running = stage.start();
+        let statuses = "select string_agg(status || ' ' || held, ', ' order by id) from etcd_wal";
+        let wanted = vec![format!("conflict {held}"); 3].join(", ");
+        stage.sql_becomes(statuses, &wanted).await;
+        assert_eq!(stage.get_text("a").await.as_deref(), Some("theirs"));
+        assert_eq!(stage.get_text("b").await.as_deref(), Some("theirs"));
+        assert_eq!(stage.get("c").await, None);
+        assert_eq!(
+            stage.sql("select result_revision from etcd_wal order by id limit 1").await,
+            theirs.to_string()
+        );
+        let unsure = "select count(*) from etcd_wal where last_error like 'it may have happened: %'";
+        assert_eq!(stage.sql(unsure).await, "3");
+        let told = "select count(*) from etcd_events where kind = 'uncertain' and detail like 'write % to $P_: it may have%'";
+        assert_eq!(stage.sql(told).await, "3");
+        assert!(eventually(async || running.heard(&format!("uncertain: write 1 to /{name}/a"))).await);
+        stage.live_sets_equal().await;
+        running.stop().await;
+    }
 }
