@@ -63,10 +63,13 @@ fn key(table: &Table) -> String {
     named(table, |column| format!("CAST({column} AS TEXT)"))
 }
 
-/// A key of one column, not made text of: that takes SQLite longer than us.
-fn as_it_is(table: &Table) -> Option<String> {
-    let [only] = table.key[..] else { return None };
-    Some(format!("t.{}", quoted(&table.columns[only].name)))
+/// A key of one column is not made text of: that takes SQLite longer than us.
+fn ids_and_keys(table: &Table, joined: &str) -> String {
+    let key = match table.key[..] {
+        [only] => format!("t.{}", quoted(&table.columns[only].name)),
+        _ => joined.to_owned(),
+    };
+    format!("SELECT t.row_id, {key} FROM {} t", quoted(&table.name))
 }
 
 /// By row id and natural key; the cells begin at parameter 4.
@@ -113,10 +116,7 @@ impl Sql {
                  ORDER BY c.external_id LIMIT ?5"
             ),
             there: there(table, &own),
-            keys: format!(
-                "SELECT t.row_id, {} FROM {name} t",
-                as_it_is(table).unwrap_or_else(|| key.clone())
-            ),
+            keys: ids_and_keys(table, &key),
             held: format!(
                 "SELECT c.internal_id, c.checksum, c.seen_at, {cells} {joined}
                  WHERE c.table_name = ?1 AND c.external_id = ?2"
