@@ -13,6 +13,7 @@ on_both!(
     a_list_that_returns_to_what_it_was_is_read_again,
     a_look_at_one_key_does_not_hide_it_later,
     parents_are_told_apart_whatever_their_keys_begin_with,
+    a_row_that_moved_as_one_that_does_not_fit_is_missed_when_it_goes,
 );
 
 const VOTES: &str = "select n, case_id, missing_since is null from votes order by n";
@@ -43,6 +44,20 @@ async fn a_row_that_moved_and_came_back_is_not_lost(mut stage: Stage) {
     desk.says("/cases/3/votes", &json!([]));
     desk.sync().is(0, &[("updated", 1), ("deleted", 0)]);
     assert_eq!(votes(&desk), "a|1|1\nb|1|1");
+    desk.is_calm();
+}
+
+/// The list it had left was done with, so nobody looked for it there when it was gone from the other one, too.
+async fn a_row_that_moved_as_one_that_does_not_fit_is_missed_when_it_goes(stage: Stage) {
+    let desk = two_cases(stage);
+    desk.recipe(&CASES.replace("v       = \"text?\"", "v       = \"integer?\""));
+    desk.sync().is(0, &[("added", 4)]);
+    desk.says("/cases/1/votes", &json!([{"n": "b"}]));
+    desk.says("/cases/3/votes", &json!([{"n": "a", "v": "no number"}]));
+    desk.sync().is(3, &[("failed", 1), ("missing", 0)]);
+    desk.says("/cases/3/votes", &json!([]));
+    desk.sync().is(0, &[("missing", 1)]);
+    assert_eq!(desk.query("select n from votes where missing_since is not null"), "a");
     desk.is_calm();
 }
 
