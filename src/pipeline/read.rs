@@ -295,13 +295,11 @@ impl<'a> Merge<'a> {
         match sighting.what {
             What::There => {}
             What::Bad(fault) => {
-                // It is at the source: what the store has of it is no stray.
+                // It is at the source: no stray, and the scope it is known of is not done with.
                 let peeked = known.as_ref().map(peek).transpose()?;
                 self.at(&sighting.identity, peeked.as_ref()).await?;
                 self.found.scopes.doubt(&sighting.entry.id);
-                // It left the scope it is known of, which must not be done with: it may yet leave this one, too.
-                let left = peeked.filter(|peeked| *peeked.scope != *sighting.entry.scope);
-                self.found.failed.extend(left.map(|peeked| peeked.scope.to_string()));
+                self.found.failed.extend(peeked.map(|peeked| peeked.scope.to_string()));
                 self.bad(&sighting.identity, &sighting.entry.scope, fault);
                 return Ok(());
             }
