@@ -353,7 +353,8 @@ impl Decider<'_> {
             self.leave(&step, failing);
             return Ok(());
         }
-        if decision.is_some() && change == Change::Delete && step.seen == Seen::Nothing {
+        let decided = decision.is_some_and(|decision| decision.stamp == step.mark());
+        if decided && change == Change::Delete && step.seen == Seen::Nothing {
             self.plan.void.push(step.identity.clone());
             return self.forget(step); // there is nothing left to decide about
         }

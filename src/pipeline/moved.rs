@@ -59,8 +59,8 @@ fn there_after_all(
 }
 
 fn it_moved(many: usize) -> Error {
-    let what = if many == 1 { "one that".to_owned() } else { format!("{many} that") };
-    let message = format!("the list moved while it was read: {what} its pages did not show is there");
+    let is = if many == 1 { "is" } else { "are" };
+    let message = format!("the list moved while it was read: {many} that its pages did not show {is} there");
     Error::new(Kind::Unavailable, message).remedy_is(
         "The next run decides what is gone. If this happens often, the API has no fixed order: ask it for one (a parameter in `path`).",
     )

@@ -56,6 +56,6 @@ fn is_orphan(
     gone: &HashSet<String>,
     scope: &str,
 ) -> bool {
-    let owner = || line.source.owner(scope);
-    !scopes.ended(scope) && (owner().is_some_and(|owner| gone.contains(&owner)) || wholes.has_lost(scope))
+    let owner_gone = || line.source.owner(scope).is_some_and(|owner| gone.contains(&owner));
+    !scopes.ended(scope) && owner_gone() || wholes.has_lost(scope)
 }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::OnceCell;
 
-use super::Pipeline;
 use super::decide::EDITED;
 use super::draft::{Drafted, rendered_from};
 use super::failing::{self, Failing};
@@ -15,12 +14,13 @@ use super::parked::Parked;
 use super::past::Past;
 use super::plan::{Action, Step};
 use super::records::Beside;
+use super::{Pipeline, weigh};
 use crate::config::Heal;
 use crate::error::{Error, Fault, Result};
 use crate::portion::Lately;
 use crate::record::{Entry, Fingerprint, Scope, Version};
-use crate::shape::{Existing, Output};
-use crate::state::held::{Decision, HeldItem, Verdict};
+use crate::shape::Output;
+use crate::state::held::{Decision, HeldItem};
 use crate::state::journal::{Change, Intent, PriorBase, PriorValue};
 use crate::state::{Base, Pointer, Tombstone, keys};
 use crate::store::{Expect, Item, Op, Stored};
@@ -274,9 +274,7 @@ impl Preparer<'_> {
 
     /// May a new entry take over what is already under its key?
     pub(super) fn may_replace(&self, identity: &str) -> bool {
-        let adopted =
-            || self.decisions.get(identity).is_some_and(|decision| decision.verdict == Verdict::Adopted);
-        self.line.shape.existing() != Existing::Hold || self.line.adopt || adopted()
+        weigh::may_replace(self.line, self.decisions, identity)
     }
 
     fn delete(&self, step: Box<Step>, prior: Option<Stored>) -> Result<Ready> {

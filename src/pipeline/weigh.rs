@@ -1,6 +1,8 @@
 //! A closer look at what the listing alone does not tell: whether a version that is only a hint is new content, and whose
 //! value a new key already holds.
 
+use std::collections::HashMap;
+
 use super::Pipeline;
 use super::detect::{self, Finding};
 use super::past::Past;
@@ -9,7 +11,7 @@ use super::render;
 use crate::error::Result;
 use crate::record::Fingerprint;
 use crate::shape::{Existing, Rendered};
-use crate::state::held::Verdict;
+use crate::state::held::{Decision, Verdict};
 use crate::state::journal::Change;
 use crate::store::StoreExt;
 
@@ -90,7 +92,7 @@ pub fn strayed(step: &Step) -> bool {
 
 /// What is to be deleted is not what we wrote: whoever changed it is not to lose it along with ours.
 pub async fn is_edited(line: &Pipeline, past: &Past, step: &Step) -> Result<bool> {
-    if may_replace(line, past, &step.identity) || !strayed(step) {
+    if may_replace(line, &past.decisions, &step.identity) || !strayed(step) {
         return Ok(false);
     }
     let Some((_, base)) = step.base()? else { return Ok(false) };
@@ -115,15 +117,14 @@ async fn after(line: &Pipeline, step: &Step) -> Result<Option<Fingerprint>> {
 }
 
 /// What others put under its key is ours to take over.
-fn may_replace(line: &Pipeline, past: &Past, identity: &str) -> bool {
-    let adopted =
-        || past.decisions.get(identity).is_some_and(|decision| decision.verdict == Verdict::Adopted);
+pub(super) fn may_replace(line: &Pipeline, decisions: &HashMap<String, Decision>, identity: &str) -> bool {
+    let adopted = || decisions.get(identity).is_some_and(|decision| decision.verdict == Verdict::Adopted);
     line.adopt || line.shape.existing() != Existing::Hold || adopted()
 }
 
 /// The key of a new entry already holds something. The same bytes are adopted; anything else is somebody else's.
 pub async fn is_foreign(line: &Pipeline, past: &Past, step: &Step) -> Result<bool> {
-    if may_replace(line, past, &step.identity) {
+    if may_replace(line, &past.decisions, &step.identity) {
         return Ok(false);
     }
     let key = step.key(line.shape.key_prefix())?;
