@@ -7,11 +7,12 @@ use std::collections::VecDeque;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::SinkExt;
-use tokio_postgres::{SimpleQueryMessage, Statement};
+use tokio_postgres::Statement;
 
 use super::super::CAPS;
 use super::super::layout::{Column, Table, Type};
 use super::super::row::{self, Cell, Cells, version};
+use super::ids;
 use super::pen::{has_nul, now_ms};
 use super::sql::{CACHE_COPY_BINARY, LOCK_BESIDE_NEW, Sql};
 use crate::clock::read_rfc3339_ms;
@@ -171,7 +172,7 @@ type Part<'a> = ((&'a Sql, &'a Table), &'a Vec<Named<'a>>);
 /// A transaction that has its turn, with row ids for every table, and what will be asked in it. A session that is left in
 /// the middle of one is never lent again.
 async fn begun(session: &Session, parts: &[Part<'_>]) -> Result<(Vec<Vec<i64>>, Statement, Vec<Statement>)> {
-    let ids: Vec<String> = parts.iter().map(|((sql, _), named)| sql.reserve_all(named.len())).collect();
+    let ids: Vec<String> = parts.iter().map(|((sql, _), named)| sql.reserve(named.len())).collect();
     let begin = format!("BEGIN; {LOCK_BESIDE_NEW}; {}", ids.join("; "));
     let into_tables = parts.iter().map(|((sql, _), _)| session.prepared(&sql.copy_binary));
     // All in one go: the order is kept.
@@ -183,7 +184,8 @@ async fn begun(session: &Session, parts: &[Part<'_>]) -> Result<(Vec<Vec<i64>>, 
         )
     };
     let (answers, into_cache, into_tables) = within(BULK_MAX, begun).await?;
-    Ok((reserved(&answers)?, into_cache, into_tables))
+    let named = parts.iter().map(|((_, table), named)| (*table, named.len()));
+    Ok((ids::reserved(&answers, named)?, into_cache, into_tables))
 }
 
 /// The rows of each table, if all of the batch is rows that are said to be new.
@@ -273,17 +275,6 @@ fn tells_instants(table: &Table, cells: &Cells<'_>) -> bool {
             _ => None,
         });
     instants.chain(cells.missing_since.as_deref()).all(|text| read_rfc3339_ms(text).is_some())
-}
-
-/// Row ids, a list for each table: `{1,2,3}`.
-fn reserved(answers: &[SimpleQueryMessage]) -> Result<Vec<Vec<i64>>> {
-    let lists = answers.iter().filter_map(|answer| match answer {
-        SimpleQueryMessage::Row(row) => row.get(0),
-        _ => None,
-    });
-    let list = |text: &str| text.trim_matches(['{', '}']).split(',').map(str::parse).collect();
-    let lists: Result<Vec<Vec<i64>>, _> = lists.map(list).collect();
-    lists.map_err(|error| Error::bug("row ids that are no numbers").caused_by(error))
 }
 
 fn begin(bytes: usize) -> BytesMut {

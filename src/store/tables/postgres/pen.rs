@@ -8,6 +8,7 @@ use tokio_postgres::Transaction;
 use super::super::layout::{Table, Type};
 use super::super::row::{Cell, Cells, Held, Place, version};
 use super::super::{Batch, swallowed};
+use super::ids;
 use super::sql::{CACHE_COPY, CACHE_DELETE, LOCK, Sql};
 use crate::error::{Error, Kind, Result};
 use crate::postgres::{BULK_MAX, STATEMENT_MAX, Session, within};
@@ -216,12 +217,11 @@ impl Pen<'_> {
             return Ok(());
         }
         let rows = fresh.len();
-        let count = i64::try_from(rows).unwrap_or(i64::MAX);
-        let ids = within(BULK_MAX, self.transaction.query(&sql.reserve, &[&count])).await?;
+        let reserved = within(BULK_MAX, self.transaction.simple_query(&sql.reserve(rows))).await?;
+        let ids = ids::reserved(&reserved, [(table, rows)].into_iter())?;
         let mut lines = BytesMut::with_capacity(fresh.len() * 256);
-        for (at, id) in fresh.into_iter().zip(ids) {
+        for (at, row_id) in fresh.into_iter().zip(ids.into_iter().flatten()) {
             let put = &mut puts[at];
-            let row_id: i64 = id.get(0);
             put.row_id = Some(row_id);
             lines.extend_from_slice(format!("{row_id}\t{0}\t{0}\t", self.batch.now).as_bytes());
             lines.extend_from_slice(put.cells.missing_since.as_deref().unwrap_or("\\N").as_bytes());

@@ -4,7 +4,7 @@ use tokio_postgres::Row;
 
 use super::super::layout::{Found, Table, Type, any_unlisted, named};
 use super::super::row::{Cell, Cells};
-use super::native;
+use super::{ids, native};
 use crate::postgres::quoted;
 
 pub(in crate::store::tables) struct Sql {
@@ -22,10 +22,8 @@ pub(in crate::store::tables) struct Sql {
     pub update: String,
     pub copy: String,
     pub copy_binary: String,
-    /// Row ids for rows to come.
-    pub reserve: String,
-    /// The same as one list, up to their number.
-    reserve_all: String,
+    /// The table's name, as it stands between the quotes of a text.
+    literal: String,
     pub delete: String,
     /// For each column of the table: its place among those selected.
     places: Vec<Option<usize>>,
@@ -86,10 +84,40 @@ fn key(table: &Table) -> String {
     named(table, |column| format!("{column}::text COLLATE \"C\""))
 }
 
-fn delete(name: &str, key: &str) -> String {
+/// The row `t` with the key that an entry names, found by the index of the key. What is no such key finds none.
+fn keyed(table: &Table, external_id: &str) -> String {
+    let one = |(number, at): (usize, &usize)| {
+        let column = &table.columns[*at];
+        let part = match table.key.len() {
+            1 => external_id.to_owned(),
+            _ => format!("split_part({external_id}, '/', {})", number + 1),
+        };
+        let cell = match column.holds {
+            Type::Integer => integer(&part),
+            _ if table.key.len() == 1 => format!("{part} COLLATE \"default\""),
+            _ => format!("replace(replace({part}, '%2F', '/'), '%25', '%') COLLATE \"default\""),
+        };
+        format!("t.{} = {cell}", quoted(&column.name))
+    };
+    table.key.iter().enumerate().map(one).collect::<Vec<_>>().join(" AND ")
+}
+
+/// A text as a number, where it is one.
+fn integer(text: &str) -> String {
+    format!(
+        "CASE WHEN {text} ~ '^-?[0-9]{{1,18}}$' THEN {text}::bigint
+              WHEN {text} ~ '^-?[0-9]{{19}}$' THEN
+                CASE WHEN {text}::numeric BETWEEN {} AND {} THEN {text}::bigint END END",
+        i64::MIN,
+        i64::MAX
+    )
+}
+
+fn delete(name: &str, table: &Table, key: &str) -> String {
     format!(
         "DELETE FROM {name} t USING unnest($1::bigint[], $2::text[]) AS i(row_id, external_id)
-         WHERE t.row_id = i.row_id AND {key} = i.external_id"
+         WHERE {} AND t.row_id = i.row_id AND {key} = i.external_id",
+        keyed(table, "i.external_id")
     )
 }
 
@@ -115,19 +143,10 @@ fn sum(name: &str, seen_ms: &str, own: &str) -> String {
     )
 }
 
-/// All but how many.
-fn reserve_from(name: &str, ids: &str) -> String {
-    format!(
-        "WITH ids AS MATERIALIZED (SELECT pg_get_serial_sequence('{}', 'row_id')::regclass AS of)
-         SELECT {ids} FROM ids, generate_series(1, ",
-        name.replace('\'', "''")
-    )
-}
-
 impl Sql {
     /// A statement that reserves so many row ids.
-    pub fn reserve_all(&self, count: usize) -> String {
-        format!("{}{count})", self.reserve_all)
+    pub fn reserve(&self, count: usize) -> String {
+        ids::reserve(&self.literal, count)
     }
 
     pub fn new(table: &Table, found: &Found) -> Self {
@@ -149,7 +168,7 @@ impl Sql {
                      AND ($4::text IS NULL OR c.external_id < $4)";
         let key = key(table);
         let own = format!("t.row_id = c.internal_id AND {key} = c.external_id");
-        let row = each_in(&name, "t", &own);
+        let row = each_in(&name, "t", &format!("{} AND {own}", keyed(table, "c.external_id")));
         let joined = format!("FROM sync_cache c {row}");
         let entry = each_in("sync_cache", "c", "c.table_name = $1 AND c.external_id = i.external_id");
         let into = format!("COPY {name}(row_id, created_at, updated_at, missing_since, {})", all.join(", "));
@@ -173,9 +192,8 @@ impl Sql {
             update: update(&name, &all, &typed, &keys),
             copy: format!("{into} FROM STDIN"),
             copy_binary: format!("{into} FROM STDIN BINARY"),
-            reserve_all: reserve_from(&name, "array_agg(nextval(ids.of))"),
-            reserve: format!("{}$1::bigint)", reserve_from(&name, "nextval(ids.of)")),
-            delete: delete(&name, &key),
+            literal: name.replace('\'', "''"),
+            delete: delete(&name, table, &key),
             places,
             selected: count,
         }
