@@ -35,8 +35,8 @@ fn answer(mut stream: TcpStream, page: &dyn Fn(&str) -> Option<Arc<str>>) -> std
         let body = page(first.split(' ').nth(1).unwrap_or_default());
         let status = if body.is_some() { "200 OK" } else { "404 Not Found" };
         let body = body.unwrap_or_default();
-        let length = body.len();
-        write!(stream, "HTTP/1.1 {status}\r\nContent-Length: {length}\r\n\r\n")?;
-        stream.write_all(body.as_bytes())?;
+        // All in one go: every part would be a packet of its own, and wake the one who asks.
+        let answer = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        stream.write_all(answer.as_bytes())?;
     }
 }

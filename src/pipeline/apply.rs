@@ -16,7 +16,7 @@ use super::hold::count_held;
 use super::prepare::{Prepare, Ready, Settled, Write};
 use super::settle::{self, Arrived};
 use super::steps::{Feed, Steps};
-use super::write::{Batch, Writes, Writing, Written, half_moved};
+use super::write::{Batch, Ended, Writes, Writing, half_moved};
 use super::{Ask, Pipeline};
 use crate::error::{Error, Fault, Kind, Result};
 use crate::shape::Existing;
@@ -103,8 +103,8 @@ impl<'a, P: Prepare> Applier<'a, P> {
         writing.no_more();
         // Keep what is known before giving up: the store has these batches.
         while let Some(ended) = writing.next().await {
-            let settled = self.tally(ended)?;
-            self.commit(settled).await?;
+            let settled = self.settled(Some(ended), &mut writing)?;
+            self.line.state.commit_each(settled).await?;
         }
         fed?;
         self.stopped().map_or(Ok(()), Err)
@@ -113,14 +113,17 @@ impl<'a, P: Prepare> Applier<'a, P> {
     async fn feed(&mut self, ahead: &mut Ahead<'_, P>, writing: &mut Writing) -> Result<()> {
         let mut prepared = self.prepare(ahead).await?;
         while let Some(mut batch) = prepared {
-            let mut items = self.settled(writing).await?;
-            if let Some(error) = self.stopped() {
-                return self.commit(items).await.and(Err(error));
-            }
-            items.append(&mut batch.announced);
+            let mut settled = self.settled(writing.ended(), writing)?;
             let state = &self.line.state;
+            if let Some(error) = self.stopped() {
+                return state.commit_each(settled).await.and(Err(error));
+            }
+            // Settling the last one and intending this one share a transaction.
+            let mut items = settled.pop().unwrap_or_default();
+            items.append(&mut batch.announced);
+            settled.push(items);
             let mut hand_over = pin!(maybe_done(async {
-                state.commit(items).await?;
+                state.commit_each(settled).await?;
                 writing.hand_over(batch).await
             }));
             // Polled first as well: the state commits while the next batch is decoded, rendered and encoded.
@@ -132,20 +135,15 @@ impl<'a, P: Prepare> Applier<'a, P> {
         Ok(())
     }
 
-    /// What state has to learn of a batch that was written. Of several, only the last is left to go with what the next one
-    /// announces: together they might be too much for one write.
-    async fn settled(&mut self, writing: &mut Writing) -> Result<Vec<Item>> {
-        let mut items = Vec::new();
-        while let Some(ended) = writing.ended() {
-            let settled = self.tally(ended)?;
-            let before = std::mem::replace(&mut items, settled);
-            self.commit(before).await?;
+    /// What state has to learn of each batch that was written by now. Together they might be too much for one write.
+    fn settled(&mut self, first: Option<Ended>, writing: &mut Writing) -> Result<Vec<Vec<Item>>> {
+        let mut ended = first;
+        let mut all = Vec::new();
+        while let Some(one) = ended {
+            all.push(self.tally(one)?);
+            ended = writing.ended();
         }
-        Ok(items)
-    }
-
-    async fn commit(&mut self, items: Vec<Item>) -> Result<()> {
-        self.line.state.commit(items).await
+        Ok(all)
     }
 
     /// A batch that was intended will not be written: say so, so that nobody looks for it.
@@ -263,7 +261,7 @@ impl<'a, P: Prepare> Applier<'a, P> {
     }
 
     /// Count the outcomes and say what state has to learn.
-    fn tally(&mut self, (batch, written): (Batch, Option<Written>)) -> Result<Vec<Item>> {
+    fn tally(&mut self, (batch, written): Ended) -> Result<Vec<Item>> {
         let Some(written) = written else { return self.handed_back(&batch) };
         if batch.writes.is_empty() {
             return Ok(Vec::new());

@@ -37,18 +37,22 @@ pub struct Batch {
     pub announced: Vec<Item>,
 }
 
+/// A batch that is over; `None` = it was never begun.
+pub type Ended = (Batch, Option<Written>);
+
 /// Batches that are intended and wait for the one before them: the store is never kept waiting, and little is in memory.
 const WAITING_MAX: usize = 1;
 /// Where batches go side by side, those that wait go together, unless the config says how large a batch is to be: every
 /// write that a store is asked for costs it something of its own.
-const TOGETHER_MAX: usize = 4;
+const TOGETHER_MAX: usize = 8;
+/// … but of the last ones only so many: nothing else is left to be done while they are settled.
+const LAST_TOGETHER_MAX: usize = 2;
 
 /// Batches being written, on a task of its own, one after the other or a few side by side: the store is fed while their
 /// neighbours are rendered and settled. Whoever drops it ends it.
 pub struct Writing {
     batches: Option<mpsc::Sender<Batch>>,
-    /// Those that are over; `None` = it was never begun.
-    ended: mpsc::UnboundedReceiver<(Batch, Option<Written>)>,
+    ended: mpsc::UnboundedReceiver<Ended>,
     task: JoinSet<()>,
 }
 
@@ -72,7 +76,7 @@ impl Writing {
     }
 
     /// A batch that is over, if there is one.
-    pub fn ended(&mut self) -> Option<(Batch, Option<Written>)> {
+    pub fn ended(&mut self) -> Option<Ended> {
         self.ended.try_recv().ok()
     }
 
@@ -82,7 +86,7 @@ impl Writing {
     }
 
     /// The next batch that is over; `None` = that was all.
-    pub async fn next(&mut self) -> Option<(Batch, Option<Written>)> {
+    pub async fn next(&mut self) -> Option<Ended> {
         let ended = self.ended.recv().await;
         if ended.is_none()
             && let Some(Err(end)) = self.task.join_next().await
@@ -112,7 +116,7 @@ async fn write_all(
     Manner { line, side_by_side, together }: Manner,
     (stop, progress): (Stop, Arc<dyn Progress>),
     mut waiting: mpsc::Receiver<Batch>,
-    told: mpsc::UnboundedSender<(Batch, Option<Written>)>,
+    told: mpsc::UnboundedSender<Ended>,
 ) {
     let (mut lost, mut more) = (false, true);
     let (mut group, mut under_way) = (Vec::new(), FuturesUnordered::new());
@@ -122,7 +126,9 @@ async fn write_all(
             std::mem::take(&mut group).into_iter().map(|batch| (batch, None)).collect()
         } else if !group.is_empty() && (under_way.is_empty() || free && (group.len() == together || !more)) {
             // Beside another one goes only what is whole: alone, a store is not kept waiting.
-            under_way.push(written(&line, std::mem::take(&mut group)));
+            let most = if more { group.len() } else { group.len().min(LAST_TOGETHER_MAX) };
+            let rest = group.split_off(most);
+            under_way.push(written(&line, std::mem::replace(&mut group, rest)));
             continue;
         } else {
             let room = together - usize::from(!free);

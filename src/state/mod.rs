@@ -129,6 +129,13 @@ impl State {
         self.commit_alone(items).await
     }
 
+    /// Several atomic batches that have nothing to do with one another, all at once: a store may well take them together.
+    /// One that fails keeps none of the others from being written.
+    pub async fn commit_each(&self, batches: Vec<Vec<Item>>) -> Result<()> {
+        let commits = batches.into_iter().map(|items| self.commit(items));
+        futures::future::join_all(commits).await.into_iter().collect()
+    }
+
     /// One atomic batch with conditions; `false` = one of them did not hold, and nothing was written.
     pub async fn commit_if(&self, items: Vec<Item>) -> Result<bool> {
         Ok(self.write(items).await?.is_empty())

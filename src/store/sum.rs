@@ -2,9 +2,10 @@
 //!
 //! It tells that something changed, never what: whoever must know lists.
 
-use serde::{Deserialize, Serialize};
+use std::hash::Hasher as _;
 
-use crate::record::Fingerprint;
+use serde::{Deserialize, Serialize};
+use siphasher::sip128::{Hasher128 as _, SipHasher13};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sum {
@@ -39,13 +40,16 @@ impl Sum {
     }
 }
 
+/// A sum tells of chance, not of somebody who means to deceive: that takes a quarter of the time of SHA-256.
 fn lanes(key: &str, version: &str) -> [u64; 4] {
-    let print = Fingerprint::of_parts(&[key.as_bytes(), version.as_bytes()]);
-    let mut lanes = [0; 4];
-    for (lane, bytes) in lanes.iter_mut().zip(print.0.as_chunks().0) {
-        *lane = u64::from_be_bytes(*bytes);
-    }
-    lanes
+    let half = |number: u64| {
+        let mut hash = SipHasher13::new_with_keys(number, key.len() as u64);
+        hash.write(key.as_bytes());
+        hash.write(version.as_bytes());
+        hash.finish128().as_u64()
+    };
+    let ((a, b), (c, d)) = (half(1), half(2));
+    [a, b, c, d]
 }
 
 #[cfg(test)]

@@ -1,22 +1,58 @@
 //! The ids a list has named so far: each counts once.
 
 use std::collections::HashSet;
+use std::hash::{BuildHasher as _, BuildHasherDefault, Hash, Hasher, RandomState};
 
-use crate::record::Fingerprint;
+use siphasher::sip128::{Hasher128 as _, SipHasher13};
 
-/// They are kept as hashes, 16 bytes each however long they are.
+/// They are kept as hashes, 16 bytes each however long they are: that two of a hundred million are the same by chance is as
+/// likely as one in 10^22. The key of the hash is by chance, too, so nobody can choose ids that are.
+pub struct Met {
+    key: (u64, u64),
+    seen: HashSet<Print, BuildHasherDefault<AsIs>>,
+}
+
+#[derive(PartialEq, Eq)]
+struct Print(u64, u64);
+
+impl Hash for Print {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.0);
+    }
+}
+
+/// What is a hash already needs no other.
 #[derive(Default)]
-pub struct Met(HashSet<[u8; PRINT]>);
+struct AsIs(u64);
 
-/// Half of a SHA-256: that two of a hundred million are the same by chance is as likely as one in 10^22.
-const PRINT: usize = 16;
+impl Hasher for AsIs {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        debug_assert!(false, "{bytes:?} is no hash");
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number;
+    }
+}
+
+impl Default for Met {
+    fn default() -> Self {
+        let chance = RandomState::new();
+        Met { key: (chance.hash_one(0), chance.hash_one(1)), seen: HashSet::default() }
+    }
+}
 
 impl Met {
     /// Whether an id is met for the first time.
     pub fn is_first(&mut self, id: &str) -> bool {
-        let mut print = [0; PRINT];
-        print.copy_from_slice(&Fingerprint::of(id.as_bytes()).0[..PRINT]);
-        self.0.insert(print)
+        let mut hash = SipHasher13::new_with_keys(self.key.0, self.key.1);
+        hash.write(id.as_bytes());
+        let (one, other) = hash.finish128().as_u64();
+        self.seen.insert(Print(one, other))
     }
 }
 

@@ -46,13 +46,27 @@ pub fn is_named(table: &Table, row: &Cells<'_>, id: &str) -> Option<bool> {
 
 /// A text with its escapes, two bytes each; `None` = one of them has more than one form.
 fn escaped_bytes(text: &str) -> Option<usize> {
-    let has_two_forms = |byte: u8| byte < b' ' && !b"\x08\t\n\x0c\r".contains(&byte);
-    if text.bytes().any(has_two_forms) {
-        return None;
-    }
-    let escaped = text.bytes().filter(|byte| matches!(byte, 0..b' ' | b'"' | b'\\')).count();
-    Some(text.len() + escaped)
+    // What has two forms counts for more than any text has escapes.
+    let more: usize = text.bytes().map(|byte| LONGER[usize::from(byte)]).sum();
+    (more < TWO_FORMS).then_some(text.len() + more)
 }
+
+const TWO_FORMS: usize = 1 << 40;
+/// By how much each byte is longer when it is escaped.
+const LONGER: [usize; 256] = {
+    let mut longer = [0; 256];
+    let mut byte = 0;
+    while byte < b' ' {
+        longer[byte as usize] = TWO_FORMS;
+        byte += 1;
+    }
+    let mut escapes = b"\"\\\x08\t\n\x0c\r".as_slice();
+    while let [first, rest @ ..] = escapes {
+        longer[*first as usize] = 1;
+        escapes = rest;
+    }
+    longer
+};
 
 /// How long an integer is.
 fn digits(number: i64) -> usize {
