@@ -12,7 +12,7 @@ use crate::harness::{Bench, Measured, Outcome, runtime, web};
 use crate::support::{self, postgres::Postgres};
 
 /// Each side is measured this often, in turns; the best of each counts.
-const ROUNDS: usize = 2;
+const ROUNDS: usize = 3;
 /// How much faster we are to be.
 const WANTED: f64 = 10.0;
 

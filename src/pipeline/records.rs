@@ -144,6 +144,9 @@ fn parts<'a, 'w>(writes: &'a [&'w Write], atomic_max: usize) -> Vec<&'a [&'w Wri
 }
 
 fn regroup(writes: &[&Write], outcomes: Vec<Result<Outcome>>) -> Vec<Answer> {
+    if outcomes.len() == writes.len() && writes.iter().all(|write| write.beside.items.is_empty()) {
+        return outcomes.into_iter().map(|outcome| Answer { outcome, beside: true }).collect();
+    }
     let mut outcomes = outcomes.into_iter();
     let missing = || Err(crate::error::Error::bug("a store gave no outcome for a write"));
     let group = |write: &&Write| {
