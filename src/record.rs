@@ -20,7 +20,7 @@ impl fmt::Display for Version {
 
 impl From<i64> for Version {
     fn from(number: i64) -> Self {
-        Version(number.to_string())
+        Version(itoa::Buffer::new().format(number).to_owned())
     }
 }
 

@@ -45,8 +45,6 @@ const WAITING_MAX: usize = 1;
 /// Where batches go side by side, those that wait go together, unless the config says how large a batch is to be: every
 /// write that a store is asked for costs it something of its own.
 const TOGETHER_MAX: usize = 8;
-/// … but of the last ones only so many: nothing else is left to be done while they are settled.
-const LAST_TOGETHER_MAX: usize = 2;
 
 /// Batches being written, on a task of its own, one after the other or a few side by side: the store is fed while their
 /// neighbours are rendered and settled. Whoever drops it ends it.
@@ -126,9 +124,7 @@ async fn write_all(
             std::mem::take(&mut group).into_iter().map(|batch| (batch, None)).collect()
         } else if !group.is_empty() && (under_way.is_empty() || free && (group.len() == together || !more)) {
             // Beside another one goes only what is whole: alone, a store is not kept waiting.
-            let most = if more { group.len() } else { group.len().min(LAST_TOGETHER_MAX) };
-            let rest = group.split_off(most);
-            under_way.push(written(&line, std::mem::replace(&mut group, rest)));
+            under_way.push(written(&line, std::mem::take(&mut group)));
             continue;
         } else {
             let room = together - usize::from(!free);

@@ -37,7 +37,11 @@ impl<'a> Object<'a> {
     }
 
     pub fn print(&mut self, name: &str, print: &Fingerprint) {
-        print.with_hex(|digits| self.text(name, digits));
+        self.name(name);
+        // Digits need no look for what is to be escaped.
+        self.to.push(b'"');
+        print.with_hex(|digits| self.to.extend_from_slice(digits.as_bytes()));
+        self.to.push(b'"');
     }
 
     /// `run:batch:index`.

@@ -7,6 +7,7 @@ mod desk;
 mod fresh;
 mod growth;
 mod hands;
+mod keyed;
 mod kit;
 mod marks;
 mod moves;
