@@ -23,7 +23,7 @@ pub const FORMAT: i32 = 1;
 const BUSY_WAIT: Duration = Duration::from_secs(15);
 /// A page of a new file. Much is written in the order of its keys, and the cost of that is by the page.
 const PAGE_BYTES: i32 = 16 * 1_024;
-/// The log before it is folded into the file: fewer, larger folds while loading.
+/// The log before it is folded into the file: fewer, larger folds while loading, and not much left when it is closed.
 const LOG_BYTES: i32 = 8 << 20;
 /// Page cache per connection in KiB: holds the upper levels of a tree of millions of keys.
 const CACHE_KIB: i32 = 16 * 1_024;

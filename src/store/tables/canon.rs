@@ -47,13 +47,14 @@ pub fn is_named(table: &Table, row: &Cells<'_>, id: &str) -> Option<bool> {
 /// A text with its escapes, two bytes each; `None` = one of them has more than one form.
 fn escaped_bytes(text: &str) -> Option<usize> {
     // What has two forms counts for more than any text has escapes.
-    let more: usize = text.bytes().map(|byte| LONGER[usize::from(byte)]).sum();
-    (more < TWO_FORMS).then_some(text.len() + more)
+    let more: u64 = text.bytes().map(|byte| LONGER[usize::from(byte)]).sum();
+    let more = usize::try_from(more).ok().filter(|_| more < TWO_FORMS)?;
+    Some(text.len() + more)
 }
 
-const TWO_FORMS: usize = 1 << 40;
+const TWO_FORMS: u64 = 1 << 40;
 /// By how much each byte is longer when it is escaped.
-const LONGER: [usize; 256] = {
+const LONGER: [u64; 256] = {
     let mut longer = [0; 256];
     let mut byte = 0;
     while byte < b' ' {

@@ -10,11 +10,12 @@ use crate::error::{Error, Kind, Result};
 pub(super) const EACH: i64 = 1_000;
 
 /// So many ids of a table, named as it stands between the quotes of a text: how many each number stands for, and the numbers.
+/// One answer in any case, or that of another table would be taken for it.
 pub(super) fn reserve(table: &str, count: usize) -> String {
     format!(
-        "SELECT s.seqincrement, array_agg(nextval(s.seqrelid::regclass))
+        "SELECT max(s.seqincrement), array_agg(nextval(s.seqrelid::regclass))
          FROM pg_sequence s, generate_series(1, {count}, s.seqincrement)
-         WHERE s.seqrelid = pg_get_serial_sequence('{table}', 'row_id')::regclass GROUP BY s.seqincrement"
+         WHERE s.seqrelid = pg_get_serial_sequence('{table}', 'row_id')::regclass"
     )
 }
 
@@ -23,17 +24,17 @@ pub(super) fn reserved<'t>(
     answers: &[SimpleQueryMessage],
     asked: impl Iterator<Item = (&'t Table, usize)>,
 ) -> Result<Vec<Vec<i64>>> {
-    let rows = answers.iter().filter_map(|answer| match answer {
-        SimpleQueryMessage::Row(row) => Some((row.get(0)?, row.get(1)?)),
+    let mut lists = answers.iter().filter_map(|answer| match answer {
+        SimpleQueryMessage::Row(row) => {
+            Some(row.get(0).zip(row.get(1)).and_then(|(each, numbers)| expanded(each, numbers)))
+        }
         _ => None,
     });
-    let mut lists = rows.map(|(each, numbers)| expanded(each, numbers));
-    asked
-        .map(|(table, count)| {
-            let ids = lists.next().flatten().filter(|ids| ids.len() >= count);
-            ids.ok_or_else(|| countless(table))
-        })
-        .collect()
+    let list = |(table, count)| {
+        let ids = lists.next().flatten().filter(|ids| ids.len() >= count);
+        ids.ok_or_else(|| countless(table))
+    };
+    asked.map(list).collect()
 }
 
 fn expanded(each: &str, numbers: &str) -> Option<Vec<i64>> {
