@@ -119,9 +119,10 @@ fn kind_of(code: &SqlState) -> Kind {
     }
     match &code.code()[..2] {
         "28" => Kind::Unauthorized,
-        // 08 connection, 25 a read-only standby after a failover, 40 deadlock or serialization, 53 resources,
-        // 55 object in use, 57 shutdown or cancel.
-        "08" | "25" | "40" | "53" | "55" | "57" => Kind::Unavailable,
+        // A deadlock that PostgreSQL broke, or somebody who was faster: the same again, and it goes through.
+        "40" => Kind::Throttled,
+        // 08 connection, 25 a read-only standby after a failover, 53 resources, 55 object in use, 57 shutdown or cancel.
+        "08" | "25" | "53" | "55" | "57" => Kind::Unavailable,
         "XX" | "58" => Kind::Corrupt,
         _ => Kind::Invalid,
     }

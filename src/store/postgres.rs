@@ -6,7 +6,7 @@
 use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::OnceCell;
-use tokio_postgres::{Row, Transaction};
+use tokio_postgres::{GenericClient, Row, Transaction};
 
 use super::sift::sift;
 use super::{
@@ -103,7 +103,7 @@ impl PostgresStore {
             match outcome {
                 Ok(Some(outcomes)) => return Ok(outcomes),
                 Ok(None) => {}
-                Err(error) if error.to_string().contains("deadlock detected") => {}
+                Err(error) if error.kind() == Kind::Throttled => {}
                 Err(error) => return Err(error),
             }
         }
@@ -113,14 +113,43 @@ impl PostgresStore {
 
 /// Make the table if it is to be written and not there yet; whether it is missing. Whoever may only use it, and not make
 /// one, finds it made.
-async fn prepared(session: &Session, sql: &Sql, table: &str, access: Access) -> Result<bool> {
-    let exists = within(STATEMENT_MAX, session.query_one(sql.exists, &[&table])).await?;
-    let [is_there, noticed, may_add] = [0, 1, 2].map(|at| exists.get::<_, bool>(at));
-    let (missing, is_older) = (!is_there, !noticed && may_add);
-    if access == Access::Write && (missing || is_older) {
-        within(STATEMENT_MAX, session.batch_execute(&sql.create)).await?;
+async fn prepared(session: &mut Session, sql: &Sql, table: &str, access: Access) -> Result<bool> {
+    let there = Making::left(&**session, sql, table).await?;
+    if access == Access::Read || there == Making::Nothing {
+        return Ok(there == Making::All);
     }
-    Ok(missing && access == Access::Read)
+    // Others may be about to do the same. Whoever comes second looks again: the first one may be at work on the table
+    // already, and statements that make it would get in the way of that.
+    let transaction = within(STATEMENT_MAX, session.transaction()).await?;
+    within(STATEMENT_MAX, transaction.batch_execute(&sql.lock_making)).await?;
+    let text = match Making::left(&transaction, sql, table).await? {
+        Making::All => format!("{} {}", sql.create, sql.notice),
+        Making::Noticing => sql.notice.clone(),
+        Making::Nothing => String::new(),
+    };
+    within(STATEMENT_MAX, transaction.batch_execute(&text)).await?;
+    within(STATEMENT_MAX, transaction.commit()).await?;
+    Ok(false)
+}
+
+/// What there is to make before the table can be written.
+#[derive(PartialEq)]
+enum Making {
+    All,
+    /// What notices changes by others, which tables of older versions do not have, and which is ours to add.
+    Noticing,
+    Nothing,
+}
+
+impl Making {
+    async fn left(client: &impl GenericClient, sql: &Sql, table: &str) -> Result<Self> {
+        let found = within(STATEMENT_MAX, client.query_one(sql.exists, &[&table])).await?;
+        Ok(match [0, 1, 2].map(|at| found.get::<_, bool>(at)) {
+            [false, ..] => Making::All,
+            [true, false, true] => Making::Noticing,
+            [true, ..] => Making::Nothing,
+        })
+    }
 }
 
 /// Look at every item's row; locks the rows that are there.

@@ -3,7 +3,7 @@
 use trueup::error::Kind;
 use trueup::postgres::PostgresPlace;
 use trueup::store::postgres::PostgresStore;
-use trueup::store::{Access, Item, Store, StoreExt, What};
+use trueup::store::{Access, Expect, Item, Mode, Outcome, Store, StoreExt, What};
 
 use super::stores::conforms;
 use crate::support;
@@ -41,6 +41,42 @@ async fn reading_creates_no_table() {
         support::postgres::query(&dsn, "select count(*) from pg_tables where tablename = 'trueup_kv'"),
         "0"
     );
+}
+
+/// The first to be done with making the table works on it, while the others were about to make it, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn writers_that_open_a_new_table_at_once_all_get_to_work() {
+    for _ in 0..20 {
+        let dsn = support::postgres().await.fresh_database();
+        let write = async |writer: usize| {
+            let store = store(&dsn, Access::Write).await;
+            for round in 0..10 {
+                let items = [Item::put(format!("{writer} {round}"), "1").expecting(Expect::Absent)];
+                let written = store.write(items.into(), Mode::All).await.unwrap();
+                assert!(matches!(written[..], [Ok(Outcome::Applied(_))]), "{written:?}");
+            }
+        };
+        futures::future::join_all((0..6).map(write)).await;
+        assert_eq!(support::postgres::query(&dsn, "select count(*) from trueup_kv"), "60");
+    }
+}
+
+#[tokio::test]
+async fn a_table_of_before_is_given_what_notices_changes_while_it_is_written() {
+    let dsn = support::postgres().await.fresh_database();
+    let old = store(&dsn, Access::Write).await;
+    old.write_one(Item::put("a", "1")).await.unwrap();
+    support::postgres::query(&dsn, "drop trigger outside on trueup_kv; drop function trueup_kv_outside");
+    let write = async {
+        for round in 0..200 {
+            old.write_one(Item::put("b", round.to_string())).await.unwrap();
+        }
+    };
+    let open = futures::future::join_all((0..6).map(|_| store(&dsn, Access::Write)));
+    futures::join!(write, open);
+    let before = old.get_one("a").await.unwrap().unwrap().version;
+    support::postgres::query(&dsn, "update trueup_kv set value = 'x' where key = 'a'");
+    assert_ne!(old.get_one("a").await.unwrap().unwrap().version, before);
 }
 
 #[tokio::test]

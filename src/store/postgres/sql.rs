@@ -4,7 +4,11 @@ use crate::postgres::quoted;
 use crate::store::{Expect, Item, Op};
 
 pub(super) struct Sql {
+    /// Waits until nobody else makes this table; the lock's number is its own.
+    pub lock_making: String,
     pub create: String,
+    /// Makes what notices changes by others.
+    pub notice: String,
     /// The table, what notices changes by others, and whether it is ours to add that.
     pub exists: &'static str,
     pub raise: String,
@@ -56,27 +60,22 @@ const EXISTS: &str = "SELECT to_regclass($1) IS NOT NULL,
   coalesce((SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = to_regclass($1)), false)
     AND has_schema_privilege(current_schema(), 'CREATE')";
 
-/// Two processes may create it at once; the lock's number is this table's own.
-fn create(plain: &str, table: &str, sequence: &str) -> String {
+fn create(table: &str, sequence: &str) -> String {
     format!(
-        "BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('trueup store ' || '{}', 0));
-         CREATE SEQUENCE IF NOT EXISTS {sequence};
-         CREATE TABLE IF NOT EXISTS {table} (
+        "CREATE SEQUENCE IF NOT EXISTS {sequence};
+         CREATE TABLE {table} (
            key text COLLATE \"C\" PRIMARY KEY CHECK (key <> ''),
            value bytea NOT NULL,
            fingerprint bytea,
-           version bigint NOT NULL DEFAULT nextval('{sequence_text}'));
-         ALTER SEQUENCE {sequence} OWNED BY {table}.version;
-         {} COMMIT",
-        plain.replace('\'', "''"),
-        outside(plain, table, sequence),
-        sequence_text = sequence.replace('\'', "''"),
+           version bigint NOT NULL DEFAULT nextval('{}'));
+         ALTER SEQUENCE {sequence} OWNED BY {table}.version;",
+        sequence.replace('\'', "''"),
     )
 }
 
 /// Somebody who changes a value with SQL has no version to give it. Without one of its own the change would go unnoticed, and
 /// what was known of the value before would be taken for what it is now.
-fn outside(plain: &str, table: &str, sequence: &str) -> String {
+fn notice(plain: &str, table: &str, sequence: &str) -> String {
     let function = quoted(&format!("{plain}_outside"));
     format!(
         "CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS $outside$
@@ -85,7 +84,6 @@ fn outside(plain: &str, table: &str, sequence: &str) -> String {
            NEW.fingerprint := NULL;
            RETURN NEW;
          END $outside$;
-         DROP TRIGGER IF EXISTS outside ON {table};
          CREATE TRIGGER outside BEFORE UPDATE ON {table} FOR EACH ROW
            WHEN (NEW.version = OLD.version AND NEW.value IS DISTINCT FROM OLD.value)
            EXECUTE FUNCTION {function}();",
@@ -134,7 +132,6 @@ impl Sql {
         let plain = table;
         let table = quoted(table);
         let sequence = quoted(&format!("{plain}_version"));
-        let create = create(plain, &table, &sequence);
         let next = format!("nextval('{}')", sequence.replace('\'', "''"));
         // Rows are taken in key order, so that two batches do not wait for each other in a circle.
         let insert = format!(
@@ -147,7 +144,12 @@ impl Sql {
         let range = "key >= $1 AND ($2::text IS NULL OR key > $2) \
                      AND ($3::text IS NULL OR key < $3)";
         Sql {
-            create,
+            lock_making: format!(
+                "SELECT pg_advisory_xact_lock(hashtextextended('trueup store ' || '{}', 0))",
+                plain.replace('\'', "''")
+            ),
+            create: create(&table, &sequence),
+            notice: notice(plain, &table, &sequence),
             exists: EXISTS,
             raise: raise(&sequence),
             lock: format!("LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE"),
