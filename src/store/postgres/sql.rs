@@ -60,6 +60,11 @@ const EXISTS: &str = "SELECT to_regclass($1) IS NOT NULL,
   coalesce((SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = to_regclass($1)), false)
     AND has_schema_privilege(current_schema(), 'CREATE')";
 
+fn lock_making(plain: &str) -> String {
+    let plain = plain.replace('\'', "''");
+    format!("SELECT pg_advisory_xact_lock(hashtextextended('trueup store ' || '{plain}', 0))")
+}
+
 fn create(table: &str, sequence: &str) -> String {
     format!(
         "CREATE SEQUENCE IF NOT EXISTS {sequence};
@@ -111,6 +116,13 @@ fn look(table: &str) -> String {
     )
 }
 
+fn list_keys(table: &str, range: &str) -> String {
+    format!(
+        "SELECT key, version, fingerprint, $5::bigint < 0 AS beyond FROM {table}
+         WHERE {range} ORDER BY key LIMIT $4"
+    )
+}
+
 fn list_values(table: &str, range: &str) -> String {
     format!(
         "SELECT key, version, fingerprint, value, before > $5::bigint AS beyond FROM (
@@ -144,10 +156,7 @@ impl Sql {
         let range = "key >= $1 AND ($2::text IS NULL OR key > $2) \
                      AND ($3::text IS NULL OR key < $3)";
         Sql {
-            lock_making: format!(
-                "SELECT pg_advisory_xact_lock(hashtextextended('trueup store ' || '{}', 0))",
-                plain.replace('\'', "''")
-            ),
+            lock_making: lock_making(plain),
             create: create(&table, &sequence),
             notice: notice(plain, &table, &sequence),
             exists: EXISTS,
@@ -155,10 +164,7 @@ impl Sql {
             lock: format!("LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE"),
             look: look(&table),
             get: get(&table),
-            list_keys: format!(
-                "SELECT key, version, fingerprint, $5::bigint < 0 AS beyond FROM {table}
-                 WHERE {range} ORDER BY key LIMIT $4"
-            ),
+            list_keys: list_keys(&table, range),
             list_values: list_values(&table, range),
             put_anyway: format!(
                 "{insert} UPDATE SET value = excluded.value, fingerprint = excluded.fingerprint, version = {next} \
