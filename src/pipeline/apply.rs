@@ -7,10 +7,13 @@ use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use futures::StreamExt as _;
 use futures::future::{MaybeDone, maybe_done};
+use futures::stream::FuturesUnordered;
 use tokio::sync::mpsc;
 
 use super::ahead::Ahead;
+use super::announcing::Announcing;
 use super::failing::Failure;
 use super::hold::count_held;
 use super::prepare::{Prepare, Ready, Settled, Write};
@@ -99,38 +102,53 @@ impl<'a, P: Prepare> Applier<'a, P> {
     /// which then waits for its turn; *k+2* is rendered; the source is read for *k+3*.
     async fn phase(&mut self, ahead: &mut Ahead<'_, P>, side_by_side: usize) -> Result<()> {
         let mut writing = Writing::begin(self.line, self.ask, side_by_side);
-        let fed = self.feed(ahead, &mut writing).await;
+        let at_once = if side_by_side > 1 { ANNOUNCED_AT_ONCE } else { 1 };
+        let fed = self.feed(ahead, &mut writing, at_once).await;
         writing.no_more();
         // Keep what is known before giving up: the store has these batches.
-        while let Some(ended) = writing.next().await {
-            let settled = self.settled(Some(ended), &mut writing)?;
-            self.line.state.commit_each(settled).await?;
-        }
+        self.settle_rest(&mut writing).await?;
         fed?;
         self.stopped().map_or(Ok(()), Err)
     }
 
-    async fn feed(&mut self, ahead: &mut Ahead<'_, P>, writing: &mut Writing) -> Result<()> {
+    async fn feed(&mut self, ahead: &mut Ahead<'_, P>, writing: &mut Writing, at_once: usize) -> Result<()> {
+        let mut announcing = Announcing::to(writing.gate()?, &self.line.state);
         let mut prepared = self.prepare(ahead).await?;
-        while let Some(mut batch) = prepared {
-            let mut settled = self.settled(writing.ended(), writing)?;
-            let state = &self.line.state;
+        while let Some(batch) = prepared {
+            let settled = self.settled(writing.ended(), writing)?;
             if let Some(error) = self.stopped() {
-                return state.commit_each(settled).await.and(Err(error));
+                // What was announced is given back by those who were to write it.
+                announcing.hand_on(0).await?;
+                return self.line.state.commit_each(settled).await.and(Err(error));
             }
-            // Settling the last one and intending this one share a transaction.
-            let mut items = settled.pop().unwrap_or_default();
-            items.append(&mut batch.announced);
-            settled.push(items);
-            let mut hand_over = pin!(maybe_done(async {
-                state.commit_each(settled).await?;
-                writing.hand_over(batch).await
-            }));
-            // Polled first as well: the state commits while the next batch is decoded, rendered and encoded.
-            let next = ahead_of(hand_over.as_mut(), self.prepare(ahead)).await;
-            ahead.beside(hand_over.as_mut()).await;
-            hand_over.take_output().unwrap_or_else(|| Err(Error::bug("a batch was not handed over")))?;
+            announcing.push(settled, batch);
+            let (next, handed_on) = {
+                let mut hand_on = pin!(maybe_done(announcing.hand_on(0)));
+                // Polled first as well: the state commits while the next batch is decoded, rendered and encoded.
+                let next = ahead_of(hand_on.as_mut(), self.prepare(ahead)).await;
+                (next, hand_on.take_output())
+            };
+            handed_on.unwrap_or(Ok(()))?;
+            // What was announced is written, whatever became of the one behind it.
+            let left = if next.is_ok() { at_once - 1 } else { 0 };
+            ahead.beside(announcing.hand_on(left)).await?;
             prepared = next?;
+        }
+        announcing.hand_on(0).await
+    }
+
+    /// Everything that was handed on comes to its end. What one batch came to is written down while others are counted.
+    async fn settle_rest(&mut self, writing: &mut Writing) -> Result<()> {
+        let state = &self.line.state;
+        let (mut commits, mut more) = (FuturesUnordered::new(), true);
+        while more || !commits.is_empty() {
+            tokio::select! {
+                ended = writing.next(), if more => {
+                    more = ended.is_some();
+                    commits.push(state.commit_each(self.settled(ended, writing)?));
+                }
+                Some(committed) = commits.next() => committed?,
+            }
         }
         Ok(())
     }
@@ -398,6 +416,10 @@ async fn ahead_of<T, F: Future>(mut other: Pin<&mut MaybeDone<F>>, work: impl Fu
     })
     .await
 }
+
+/// Batches on their way into state at a time, where several are written side by side: while a store of state flushes one to
+/// its disk, others come together behind it.
+const ANNOUNCED_AT_ONCE: usize = 4;
 
 /// Items per batch unless the store or the config say otherwise: large enough to share a commit, small enough that
 /// a crash repeats little.

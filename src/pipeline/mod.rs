@@ -20,6 +20,7 @@ use crate::store::{SharedStore, Sum};
 mod adopt;
 mod again;
 mod ahead;
+mod announcing;
 mod apply;
 pub mod audit;
 mod clash;

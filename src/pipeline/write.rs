@@ -45,6 +45,8 @@ const WAITING_MAX: usize = 1;
 /// Where batches go side by side, those that wait go together, unless the config says how large a batch is to be: every
 /// write that a store is asked for costs it something of its own.
 const TOGETHER_MAX: usize = 8;
+/// … but of the last ones only so many: what became of them is written down while the rest is written.
+const LAST_TOGETHER_MAX: usize = 2;
 
 /// Batches being written, on a task of its own, one after the other or a few side by side: the store is fed while their
 /// neighbours are rendered and settled. Whoever drops it ends it.
@@ -67,10 +69,10 @@ impl Writing {
         Writing { batches: Some(batches), ended, task }
     }
 
-    /// Have a batch written when its turn comes; waits while another one does.
-    pub async fn hand_over(&self, batch: Batch) -> Result<()> {
+    /// Where batches to be written go in.
+    pub fn gate(&self) -> Result<Gate> {
         let Some(batches) = &self.batches else { return Err(Error::bug("a batch after the last one")) };
-        batches.send(batch).await.map_err(|_| broken_off())
+        Ok(Gate(batches.clone()))
     }
 
     /// A batch that is over, if there is one.
@@ -78,7 +80,7 @@ impl Writing {
         self.ended.try_recv().ok()
     }
 
-    /// Nothing else is handed over.
+    /// Nothing else comes in.
     pub fn no_more(&mut self) {
         self.batches = None;
     }
@@ -94,6 +96,16 @@ impl Writing {
             std::panic::resume_unwind(end.into_panic());
         }
         ended
+    }
+}
+
+/// The way in for batches; none is written before those that went in before it.
+pub struct Gate(mpsc::Sender<Batch>);
+
+impl Gate {
+    /// Room for a batch, as soon as there is some.
+    pub async fn room(&self) -> Result<mpsc::Permit<'_, Batch>> {
+        self.0.reserve().await.map_err(|_| broken_off())
     }
 }
 
@@ -124,7 +136,9 @@ async fn write_all(
             std::mem::take(&mut group).into_iter().map(|batch| (batch, None)).collect()
         } else if !group.is_empty() && (under_way.is_empty() || free && (group.len() == together || !more)) {
             // Beside another one goes only what is whole: alone, a store is not kept waiting.
-            under_way.push(written(&line, std::mem::take(&mut group)));
+            let most = if more { group.len() } else { group.len().min(LAST_TOGETHER_MAX) };
+            let rest = group.split_off(most);
+            under_way.push(written(&line, std::mem::replace(&mut group, rest)));
             continue;
         } else {
             let room = together - usize::from(!free);

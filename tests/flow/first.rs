@@ -8,10 +8,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::Barrier;
 use trueup::error::{Error, Kind, Result};
-use trueup::pipeline::{Ask, Progress};
+use trueup::pipeline::{Ask, Pipeline, Progress};
 use trueup::record::{Body, Entry};
 use trueup::source::{Cursors, Event, Sink, Source, Versions};
-use trueup::state::Status;
+use trueup::state::{State, Status};
 use trueup::store::faulty::{Faulty, Mishap, Verb};
 use trueup::store::memory::Memory;
 use trueup::store::{Caps, Item, Mode, Outcome, Page, Query, SharedStore, Store, StoreExt, Stored, What};
@@ -242,6 +242,33 @@ async fn a_store_that_fails_on_the_way_is_left_in_order() {
         assert_eq!((report.status, report.counts.scanned), (Status::Ok, count as u64));
         rig.at_rest().await;
         rig.ran(0, 0, 0, count as u64).await;
+    }
+}
+
+/// Several batches are on their way into it, and some are being written.
+#[tokio::test]
+async fn a_state_that_fails_on_the_way_is_made_good_by_the_next_run() {
+    for mishap in [Mishap::Reject, Mishap::FailAfterWrite] {
+        let mut troubles = 0;
+        for step in 1.. {
+            let (rig, _) = rig(60, Halfway::GoOn, Wide::new(false));
+            let state = Arc::new(Faulty::new(rig.memory.clone(), rig.clock.clone()));
+            let line = Pipeline { state: State::open(state.clone()).await.unwrap(), ..rig.line().await };
+            let call = state.calls() + step;
+            state.at(call, mishap);
+            let ended = line.run(&Ask::plain("test")).await;
+            let clean = ended.as_ref().is_ok_and(|report| report.cause.is_none());
+            assert!(!clean || rig.target.list_all("", What::Keys).await.unwrap().len() == 60, "{ended:?}");
+            let report = rig.run().await;
+            assert_eq!((report.status, report.counts.scanned), (Status::Ok, 60), "{mishap:?} at {call}");
+            rig.at_rest().await;
+            rig.ran(0, 0, 0, 60).await;
+            if state.calls() < call {
+                break;
+            }
+            troubles += 1;
+        }
+        assert!(troubles > 10, "only {troubles} were tried");
     }
 }
 

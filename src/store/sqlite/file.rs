@@ -25,8 +25,8 @@ const BUSY_WAIT: Duration = Duration::from_secs(15);
 const PAGE_BYTES: i32 = 16 * 1_024;
 /// The log before it is folded into the file: fewer, larger folds while loading, and not much left when it is closed.
 const LOG_BYTES: i32 = 8 << 20;
-/// Page cache per connection in KiB: holds the upper levels of a tree of millions of keys.
-const CACHE_KIB: i32 = 16 * 1_024;
+/// Page cache per connection in KiB: holds the upper levels of a tree of millions of keys; what lies below is in the system's own.
+const CACHE_KIB: i32 = 4 * 1_024;
 
 /// Somebody who changes a value with SQL has no version to give it. Without one of its own the change would go unnoticed, and
 /// what was known of the value before would be taken for what it is now.
