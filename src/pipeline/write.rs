@@ -26,6 +26,14 @@ pub struct Written {
     pub given_up: Option<Error>,
 }
 
+impl Written {
+    /// Nobody knows what became of these.
+    fn unknown(count: usize, error: &Error) -> Self {
+        let outcomes = (0..count).map(|_| Err(copy(error))).collect();
+        Written { outcomes, beside: vec![false; count], retried: true, given_up: Some(copy(error)) }
+    }
+}
+
 #[allow(clippy::vec_box)] // they are handed on in their boxes
 pub type Writes = Vec<Box<Write>>;
 
@@ -161,20 +169,41 @@ async fn write_all(
     }
 }
 
-/// Batches that are written as one, each with what became of it.
+/// Batches that are written as one, each with what became of it. What is too much for a store together may not be one by one.
 async fn written(line: &Pipeline, mut batches: Vec<Batch>) -> Vec<(Batch, Written)> {
     let lengths: Vec<usize> = batches.iter().map(|batch| batch.writes.len()).collect();
     let mut writes: Writes = batches.iter_mut().flat_map(|batch| std::mem::take(&mut batch.writes)).collect();
-    let Written { mut outcomes, mut beside, retried, given_up } = write(line, &writes).await;
+    let together = write(line, &writes).await;
     for (batch, length) in batches.iter_mut().zip(&lengths).rev() {
         batch.writes = writes.split_off(writes.len() - length);
     }
+    if together.given_up.is_some() && batches.len() > 1 {
+        return written_alone(line, batches).await;
+    }
+    let Written { mut outcomes, mut beside, retried, given_up } = together;
     let each = batches.into_iter().zip(lengths).map(|(batch, length)| {
         let outcomes = outcomes.drain(..length).collect();
         let beside = beside.drain(..length).collect();
         (batch, Written { outcomes, beside, retried, given_up: given_up.as_ref().map(copy) })
     });
     each.collect()
+}
+
+/// The same once more, batch by batch, until one of them cannot be written either: then the store is not to be had.
+async fn written_alone(line: &Pipeline, batches: Vec<Batch>) -> Vec<(Batch, Written)> {
+    let mut all: Vec<(Batch, Written)> = Vec::with_capacity(batches.len());
+    let mut lost: Option<Error> = None;
+    for batch in batches {
+        let mut written = match &lost {
+            None => write(line, &batch.writes).await,
+            Some(error) => Written::unknown(batch.writes.len(), error),
+        };
+        // The first attempt was with the others.
+        written.retried = true;
+        lost = lost.or(written.given_up.as_ref().map(copy));
+        all.push((batch, written));
+    }
+    all
 }
 
 /// Write a batch. The old key of a record that moves goes only once the new one is there.

@@ -40,8 +40,10 @@ const KEEPALIVE_PROBES: u32 = 3;
 
 /// What a database or a role may have set otherwise, and what would make us read something else than is there. Rows that
 /// row security hides would look as if they were gone: without it PostgreSQL refuses to read, as it does for `pg_dump`.
-/// Names of types are compared with the ones we know, which have no quotes.
-const SETTINGS: &str = "SET row_security = off; SET quote_all_identifiers = off";
+/// Names of types are compared with the ones we know, which have no quotes. Where every transaction sees what was there when it
+/// began, a look after waiting for somebody would see what was before.
+const SETTINGS: &str = "SET row_security = off; SET quote_all_identifiers = off;
+                        SET default_transaction_isolation = 'read committed'";
 
 /// An open connection. Dropping it ends it.
 pub struct Session {

@@ -115,13 +115,15 @@ fn memory() -> SharedStore {
 struct Wide {
     store: Memory,
     pair: Option<Barrier>,
+    /// More at a time is too much for it.
+    most: usize,
     sizes: Mutex<Vec<usize>>,
 }
 
 impl Wide {
     fn new(pair: bool) -> Arc<Wide> {
         let pair = pair.then(|| Barrier::new(2));
-        Arc::new(Wide { store: Memory::named("target"), pair, sizes: Mutex::default() })
+        Arc::new(Wide { store: Memory::named("target"), pair, most: usize::MAX, sizes: Mutex::default() })
     }
 }
 
@@ -153,6 +155,9 @@ impl Store for Wide {
             let met = tokio::time::timeout(WAIT_MAX, pair.wait()).await;
             assert!(met.is_ok(), "a batch is written alone");
         }
+        if items.len() > self.most {
+            return Err(Error::new(Kind::Unavailable, "canceled: it took too long"));
+        }
         self.store.write(items, mode).await
     }
 }
@@ -181,6 +186,17 @@ async fn batches_that_wait_go_together_where_nobody_says_how_large_they_are() {
     rig.ran(0, 0, 0, 20_000).await;
     let undone = rig.line().await.undo(&report.id, &Ask::plain("undo"), None).await.unwrap();
     assert_eq!(undone.counts.deleted, 20_000);
+}
+
+#[tokio::test]
+async fn what_is_too_much_together_is_written_batch_by_batch() {
+    let wide = Wide { most: 1_000, ..Arc::into_inner(Wide::new(true)).unwrap() };
+    let (rig, _) = rig(20_000, Halfway::GoOn, Arc::new(wide));
+    let rig = Rig { batch: None, ..rig };
+    let report = rig.ran(20_000, 0, 0, 0).await;
+    assert_eq!((report.status, report.writes), (Status::Ok, 20_000));
+    rig.at_rest().await;
+    rig.ran(0, 0, 0, 20_000).await;
 }
 
 #[tokio::test]

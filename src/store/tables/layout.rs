@@ -101,6 +101,8 @@ pub struct Found {
     pub described: Option<(i64, String)>,
     /// Name and type as the database calls it; empty = no such table.
     pub columns: Vec<(String, String)>,
+    /// How the database compares a column, where that is not for every column the same.
+    pub collations: Vec<(String, String)>,
     /// It is a view, or whatever else has columns.
     pub is_no_table: bool,
 }
@@ -330,7 +332,7 @@ mod tests {
         let mut columns: Vec<(String, String)> =
             of.columns.iter().map(|column| (column.name.clone(), column.holds.name().to_owned())).collect();
         columns.extend(RESERVED.map(|name| (name.to_owned(), "any".to_owned())));
-        Found { described: Some((3, of.description())), columns, is_no_table: false }
+        Found { described: Some((3, of.description())), columns, ..Found::default() }
     }
 
     #[test]

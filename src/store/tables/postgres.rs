@@ -202,7 +202,8 @@ impl Database {
     }
 }
 
-static NOTHING: Found = Found { described: None, columns: Vec::new(), is_no_table: false };
+static NOTHING: Found =
+    Found { described: None, columns: Vec::new(), collations: Vec::new(), is_no_table: false };
 
 /// Make, grow or merely compare the tables, and learn which columns are there. They are looked at all at once: a database
 /// that is far away answers one question as slowly as a dozen.
@@ -316,8 +317,9 @@ async fn found(transaction: &Transaction<'_>, table: &Table, described: bool) ->
     let columns = async {
         // The view of the standard says the same, and takes a hundred times as long.
         let sql = "SELECT a.attname::text, format_type(coalesce(nullif(t.typbasetype, 0), t.oid), NULL),
-                     c.relkind NOT IN ('r', 'p')
+                     c.relkind NOT IN ('r', 'p'), quote_ident(n.nspname) || '.' || quote_ident(k.collname)
                    FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid JOIN pg_type t ON t.oid = a.atttypid
+                   LEFT JOIN pg_collation k ON k.oid = a.attcollation LEFT JOIN pg_namespace n ON n.oid = k.collnamespace
                    WHERE c.relnamespace = current_schema()::regnamespace AND c.relname = $1::text
                      AND c.relkind IN ('r', 'p', 'v', 'm', 'f') AND a.attnum > 0 AND NOT a.attisdropped
                    ORDER BY a.attnum";
@@ -334,6 +336,10 @@ async fn found(transaction: &Transaction<'_>, table: &Table, described: bool) ->
     Ok(Found {
         is_no_table: columns.first().and_then(|row| row.get(2)).unwrap_or(false),
         columns: columns.iter().map(|row| (row.get(0), row.get(1))).collect(),
+        collations: columns
+            .iter()
+            .filter_map(|row| Some((row.get(0), row.get::<_, Option<_>>(3)?)))
+            .collect(),
         described: described.map(|row| (row.get(0), row.get(1))),
     })
 }

@@ -14,6 +14,7 @@ mod moves;
 mod odd;
 mod orphaned;
 mod pages;
+mod postgres;
 mod quiet;
 mod recipes;
 mod runs;

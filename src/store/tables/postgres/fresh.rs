@@ -131,10 +131,7 @@ async fn copied<'a>(session: &Session, mut next: impl FnMut() -> Result<Option<P
         let done = within(BULK_MAX, sink.as_mut().finish());
         let following = async {
             let_others_go().await;
-            let Some(piece) = next()? else {
-                // After a failure a COMMIT is none.
-                return within(BULK_MAX, session.batch_execute("COMMIT")).await.map(|()| None);
-            };
+            let Some(piece) = next()? else { return Ok(None) };
             // One that is asked for after one that failed leaves the session in disorder: it goes with the error.
             let opened = within(BULK_MAX, session.copy_in(piece.into)).await;
             opened.map(|sink| Some((Box::pin(sink), piece)))
@@ -146,7 +143,7 @@ async fn copied<'a>(session: &Session, mut next: impl FnMut() -> Result<Option<P
         }
         match following? {
             Some(copy) => (sink, piece) = copy,
-            None => return Ok(()),
+            None => return within(BULK_MAX, session.batch_execute("COMMIT")).await,
         }
     }
 }

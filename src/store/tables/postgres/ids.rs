@@ -12,9 +12,11 @@ pub(super) const EACH: i64 = 1_000;
 /// So many ids of a table, named as it stands between the quotes of a text: how many each number stands for, and the numbers.
 /// One answer in any case, or that of another table would be taken for it.
 pub(super) fn reserve(table: &str, count: usize) -> String {
+    // What counts by something else is somebody's own, and each of its numbers stands for itself.
     format!(
-        "SELECT max(s.seqincrement), array_agg(nextval(s.seqrelid::regclass))
-         FROM pg_sequence s, generate_series(1, {count}, s.seqincrement)
+        "SELECT max(s.each), array_agg(nextval(s.seqrelid::regclass))
+         FROM (SELECT *, CASE seqincrement WHEN {EACH} THEN {EACH} ELSE 1 END AS each FROM pg_sequence) s,
+           generate_series(1, {count}, s.each)
          WHERE s.seqrelid = pg_get_serial_sequence('{table}', 'row_id')::regclass"
     )
 }

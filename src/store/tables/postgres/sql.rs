@@ -41,10 +41,20 @@ pub(super) const LOCK: &str = "LOCK TABLE sync_cache IN SHARE ROW EXCLUSIVE MODE
 /// would wait for our rows and we for its lock.
 pub(super) const LOCK_BESIDE_NEW: &str = "LOCK TABLE sync_cache IN ROW EXCLUSIVE MODE";
 
-/// An instant as text, the way rows have it.
+/// An instant as text, the way rows have it. One that no row can have is told in PostgreSQL's words: it is another one than
+/// whatever was written.
 fn instant(expression: &str) -> String {
-    format!("to_char({expression} AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')")
+    format!(
+        "CASE WHEN {expression} >= '0001-01-01Z' AND {expression} < '10000-01-01Z'
+                AND {expression} = date_trunc('milliseconds', {expression})
+              THEN to_char({expression} AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')
+              ELSE {expression}::text END"
+    )
 }
+
+/// When a cache entry was written. Somebody's `infinity` is no reason to read nothing any more.
+const SEEN_MS: &str =
+    "CASE WHEN isfinite(c.seen_at) THEN (extract(epoch FROM c.seen_at) * 1000)::bigint ELSE 0 END";
 
 /// The columns that are there, as they are selected, and where each of the table's lies among them.
 fn selection(table: &Table, found: &Found) -> (Vec<Option<usize>>, Vec<String>) {
@@ -71,11 +81,11 @@ fn each_in(table: &str, alias: &str, matching: &str) -> String {
     format!("CROSS JOIN LATERAL (SELECT * FROM {table} {alias} WHERE {matching} OFFSET 0) {alias}")
 }
 
-fn natural(name: &str, cells: &str, typed: &[String], keys: &[String]) -> String {
+fn natural(name: &str, cells: &str, typed: &[String], same_key: &str) -> String {
     format!(
         "SELECT i.row_id, t.row_id, {cells} FROM json_to_recordset($1::text::json) AS i(row_id bigint, {}) {}",
         typed.join(", "),
-        each_in(name, "t", &keys.join(" AND "))
+        each_in(name, "t", same_key)
     )
 }
 
@@ -85,7 +95,7 @@ fn key(table: &Table) -> String {
 }
 
 /// The row `t` with the key that an entry names, found by the index of the key. What is no such key finds none.
-fn keyed(table: &Table, external_id: &str) -> String {
+fn keyed(table: &Table, found: &Found, external_id: &str) -> String {
     let one = |(number, at): (usize, &usize)| {
         let column = &table.columns[*at];
         let part = match table.key.len() {
@@ -94,12 +104,32 @@ fn keyed(table: &Table, external_id: &str) -> String {
         };
         let cell = match column.holds {
             Type::Integer => integer(&part),
-            _ if table.key.len() == 1 => format!("{part} COLLATE \"default\""),
-            _ => format!("replace(replace({part}, '%2F', '/'), '%25', '%') COLLATE \"default\""),
+            _ if table.key.len() == 1 => collated(&part, found, &column.name),
+            _ => collated(&format!("replace(replace({part}, '%2F', '/'), '%25', '%')"), found, &column.name),
         };
         format!("t.{} = {cell}", quoted(&column.name))
     };
     table.key.iter().enumerate().map(one).collect::<Vec<_>>().join(" AND ")
+}
+
+/// A text that is compared as a column is: the index of another order would be of no use.
+fn collated(text: &str, found: &Found, column: &str) -> String {
+    let own = found.collations.iter().find(|(name, _)| name == column);
+    format!("{text} COLLATE {}", own.map_or("\"default\"", |(_, collation)| collation))
+}
+
+/// A row `t` has the natural key of `i`, byte by byte: a column may be compared in a way that takes `k3` for `K3`.
+fn same_key(table: &Table) -> String {
+    let one = |at: &usize| {
+        let column = &table.columns[*at];
+        let name = quoted(&column.name);
+        let same = format!("t.{name} = i.{name}");
+        match column.holds {
+            Type::Text => format!("{same} AND t.{name}::text COLLATE \"C\" = i.{name} COLLATE \"C\""),
+            _ => same,
+        }
+    };
+    table.key.iter().map(one).collect::<Vec<_>>().join(" AND ")
 }
 
 /// A text as a number, where it is one.
@@ -113,32 +143,31 @@ fn integer(text: &str) -> String {
     )
 }
 
-fn delete(name: &str, table: &Table, key: &str) -> String {
+fn delete(name: &str, table: &Table, found: &Found, key: &str) -> String {
     format!(
         "DELETE FROM {name} t USING unnest($1::bigint[], $2::text[]) AS i(row_id, external_id)
          WHERE {} AND t.row_id = i.row_id AND {key} = i.external_id",
-        keyed(table, "i.external_id")
+        keyed(table, found, "i.external_id")
     )
 }
 
-fn update(name: &str, all: &[String], typed: &[String], keys: &[String]) -> String {
+fn update(name: &str, all: &[String], typed: &[String], same_key: &str) -> String {
     let each = |form: &dyn Fn(&String) -> String| all.iter().map(form).collect::<Vec<_>>().join(", ");
     format!(
         "UPDATE {name} t SET {}, missing_since = i.missing_since,
            updated_at = CASE WHEN ({}) IS DISTINCT FROM ({}) THEN $2::text::timestamptz ELSE t.updated_at END
          FROM json_to_recordset($1::text::json) AS i(row_id bigint, missing_since timestamptz, {})
-         WHERE t.row_id = i.row_id AND {}",
+         WHERE t.row_id = i.row_id AND {same_key}",
         each(&|name| format!("{name} = i.{name}")),
         each(&|name| format!("t.{name}")),
         each(&|name| format!("i.{name}")),
         typed.join(", "),
-        keys.join(" AND ")
     )
 }
 
-fn sum(name: &str, seen_ms: &str, own: &str) -> String {
+fn sum(name: &str, own: &str) -> String {
     format!(
-        "SELECT c.external_id, c.internal_id, left(c.checksum, 8), {seen_ms} FROM sync_cache c
+        "SELECT c.external_id, c.internal_id, left(c.checksum, 8), {SEEN_MS} FROM sync_cache c
          WHERE c.table_name = $1 AND EXISTS(SELECT 1 FROM {name} t WHERE {own})"
     )
 }
@@ -162,13 +191,13 @@ impl Sql {
             .zip(&all)
             .map(|(column, name)| format!("{name} {}", native(column.holds)))
             .collect();
-        let keys: Vec<String> = table.key.iter().map(|at| format!("t.{0} = i.{0}", all[*at])).collect();
-        let seen_ms = "(extract(epoch FROM c.seen_at) * 1000)::bigint";
+        let same_key = same_key(table);
+        let seen_ms = SEEN_MS;
         let range = "c.table_name = $1 AND c.external_id >= $2 AND ($3::text IS NULL OR c.external_id > $3)
                      AND ($4::text IS NULL OR c.external_id < $4)";
         let key = key(table);
         let own = format!("t.row_id = c.internal_id AND {key} = c.external_id");
-        let row = each_in(&name, "t", &format!("{} AND {own}", keyed(table, "c.external_id")));
+        let row = each_in(&name, "t", &format!("{} AND {own}", keyed(table, found, "c.external_id")));
         let joined = format!("FROM sync_cache c {row}");
         let entry = each_in("sync_cache", "c", "c.table_name = $1 AND c.external_id = i.external_id");
         let into = format!("COPY {name}(row_id, created_at, updated_at, missing_since, {})", all.join(", "));
@@ -182,18 +211,18 @@ impl Sql {
                 "SELECT c.external_id, c.internal_id, c.checksum, {seen_ms}, {cells} {joined} WHERE {range}
                  ORDER BY c.external_id LIMIT $5"
             ),
-            sum: sum(&name, seen_ms, &own),
+            sum: sum(&name, &own),
             held: format!(
                 "SELECT i.at, c.internal_id, c.checksum, {seen_ms}, {cells}
                  FROM unnest($2::text[]) WITH ORDINALITY AS i(external_id, at) {entry} {row}"
             ),
             any_unlisted: any_unlisted(table, &own),
-            natural: natural(&name, &cells, &typed, &keys),
-            update: update(&name, &all, &typed, &keys),
+            natural: natural(&name, &cells, &typed, &same_key),
+            update: update(&name, &all, &typed, &same_key),
             copy: format!("{into} FROM STDIN"),
             copy_binary: format!("{into} FROM STDIN BINARY"),
             literal: name.replace('\'', "''"),
-            delete: delete(&name, table, &key),
+            delete: delete(&name, table, found, &key),
             places,
             selected: count,
         }

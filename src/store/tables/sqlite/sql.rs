@@ -72,11 +72,15 @@ fn ids_and_keys(table: &Table, joined: &str) -> String {
     format!("SELECT t.row_id, {key} FROM {} t", quoted(&table.name))
 }
 
+/// A column has the value of a parameter, byte by byte: one of somebody's own making may be compared in another way.
+fn is(column: &str, parameter: usize) -> String {
+    format!("{column} = ?{parameter} AND {column} = ?{parameter} COLLATE BINARY")
+}
+
 /// By row id and natural key; the cells begin at parameter 4.
 fn update(table: &Table, all: &[String]) -> String {
-    let set = |at: usize| format!("{} = ?{}", all[at], at + 4);
-    let sets: Vec<String> = (0..all.len()).map(set).collect();
-    let key: Vec<String> = table.key.iter().map(|at| set(*at)).collect();
+    let sets: Vec<String> = (0..all.len()).map(|at| format!("{} = ?{}", all[at], at + 4)).collect();
+    let key: Vec<String> = table.key.iter().map(|at| is(&all[*at], at + 4)).collect();
     format!(
         "UPDATE {} SET updated_at = coalesce(?2, updated_at), missing_since = ?3, {} WHERE row_id = ?1 AND {}",
         quoted(&table.name),
@@ -98,7 +102,7 @@ impl Sql {
             .key
             .iter()
             .enumerate()
-            .map(|(at, place)| format!("t.{} = ?{}", all[*place], at + 1))
+            .map(|(at, place)| is(&format!("t.{}", all[*place]), at + 1))
             .collect();
         let range = "c.table_name = ?1 AND c.external_id >= ?2 AND (?3 IS NULL OR c.external_id > ?3)
                      AND (?4 IS NULL OR c.external_id < ?4)";
