@@ -1,5 +1,7 @@
 //! `plan`: everything a pass would decide, nothing of what it would write.
 
+use std::collections::HashSet;
+
 use serde::Serialize;
 
 use super::plan::{Action, Seen, Step};
@@ -111,8 +113,9 @@ impl Pipeline {
                 preview.held.push(Held { key: held.key, change: held.change, rule: held.rule });
             }
         }
+        let adopted = self.adopted(&mut plan).await?;
         for step in plan.steps.read::<Step>()? {
-            self.show(&step?, &mut preview).await?;
+            self.show(&step?, &adopted, &mut preview).await?;
         }
         preview.failed =
             std::mem::take(&mut report.errors).into_iter().filter(|fault| fault.scope.is_none()).collect();
@@ -123,11 +126,37 @@ impl Pipeline {
         Ok(Some(preview))
     }
 
-    async fn show(&self, step: &Step, preview: &mut Preview) -> Result<()> {
-        let key = step.key(self.shape.key_prefix())?;
+    fn shown_key(&self, step: &Step) -> Result<String> {
         let named = || step.entry.as_ref().and_then(|entry| self.shape.key(entry));
-        let key = if step.base.is_none() { named().unwrap_or(key) } else { key };
-        let found = self.finds(step, &key).await?;
+        let new = step.base.is_none().then(named).flatten();
+        new.map_or_else(|| step.key(self.shape.key_prefix()), Ok)
+    }
+
+    /// New keys under which the store has something that no listing shows: it is taken over, which is no addition.
+    async fn adopted(&self, plan: &mut decide::Plan) -> Result<HashSet<String>> {
+        let mut adopted = HashSet::new();
+        if plan.adds == 0 || !self.store.any_unlisted().await? {
+            return Ok(adopted);
+        }
+        let is_new = |step: &Step| step.seen == Seen::Nothing && step.base.is_none() && step.entry.is_some();
+        let mut steps = plan.steps.read::<Step>()?.peekable();
+        while steps.peek().is_some() {
+            let some = steps.by_ref().take(LOOKED_UP_TOGETHER).collect::<Result<Vec<Step>>>()?;
+            let new = some.iter().filter(|step| is_new(step));
+            let keys: Vec<String> = new.map(|step| self.shown_key(step)).collect::<Result<_>>()?;
+            let names: Vec<&str> = keys.iter().map(String::as_str).collect();
+            let stored = self.store.unlisted(&names).await?;
+            adopted.extend(keys.into_iter().zip(stored).filter_map(|(key, stored)| stored.map(|_| key)));
+        }
+        Ok(adopted)
+    }
+
+    async fn show(&self, step: &Step, adopted: &HashSet<String>, preview: &mut Preview) -> Result<()> {
+        let key = self.shown_key(step)?;
+        let found = match adopted.contains(&key) {
+            true => Some(Found::Other),
+            false => self.finds(step, &key).await?,
+        };
         let nothing_to_write =
             step.action == Action::Restamp || found == Some(Found::Same) || is_gone_already(step);
         preview.writes += u64::from(!nothing_to_write);
@@ -181,5 +210,7 @@ fn is_gone_already(step: &Step) -> bool {
     matches!(step.action, Action::Change(Change::Delete, _)) && step.seen == Seen::Nothing
 }
 
+/// New keys that are looked up in one go.
+const LOOKED_UP_TOGETHER: usize = 1_000;
 /// Diffs shown in one plan: enough to judge, not a second copy of the data.
 const DIFFS_MAX: usize = 100;

@@ -1,6 +1,6 @@
 //! Rows that are not what their cache entries say: tables made anew, emptied, restored, or older than trueup.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::desk::{CASES, Desk, THINGS};
 use super::kit::{Database, Stage};
@@ -88,6 +88,10 @@ async fn rows_that_were_there_before_are_put_back_by_an_undo(stage: Stage) {
         ));
     }
     desk.says("/things", &json!([{"id": "1", "t": "new"}, {"id": "2", "t": "theirs"}, {"id": "3"}]));
+    let plan = &desk.trueup(&["plan"]).json["plans"][0];
+    assert_eq!(plan["add"], json!([{"key": "things/3"}]), "{plan:#}");
+    let updates: Vec<&Value> = plan["update"].as_array().unwrap().iter().map(|step| &step["key"]).collect();
+    assert_eq!(updates, [&json!("things/1"), &json!("things/2")], "{plan:#}");
     let run = desk.sync();
     run.is(0, &[("added", 1), ("updated", 2)]);
     assert_eq!(desk.query("select id, t from things order by id"), "1|new\n2|theirs\n3|\n9|alone");
