@@ -153,10 +153,7 @@ impl Pipeline {
 
     async fn show(&self, step: &Step, adopted: &HashSet<String>, preview: &mut Preview) -> Result<()> {
         let key = self.shown_key(step)?;
-        let found = match adopted.contains(&key) {
-            true => Some(Found::Other),
-            false => self.finds(step, &key).await?,
-        };
+        let found = if adopted.contains(&key) { Some(Found::Other) } else { self.finds(step, &key).await? };
         let nothing_to_write =
             step.action == Action::Restamp || found == Some(Found::Same) || is_gone_already(step);
         preview.writes += u64::from(!nothing_to_write);
