@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -61,6 +62,8 @@ const LAST_TOGETHER_MAX: usize = 2;
 pub struct Writing {
     batches: Option<mpsc::Sender<Batch>>,
     ended: mpsc::UnboundedReceiver<Ended>,
+    /// Whatever comes from now on is among the last.
+    last: Arc<AtomicBool>,
     task: JoinSet<()>,
 }
 
@@ -72,9 +75,11 @@ impl Writing {
         let (told, ended) = mpsc::unbounded_channel();
         let mut task = JoinSet::new();
         let (stop, progress) = (ask.stop.clone(), ask.progress.clone());
-        let manner = Manner { line: line.clone(), side_by_side: side_by_side.max(1), together };
+        let last = Arc::<AtomicBool>::default();
+        let side_by_side = side_by_side.max(1);
+        let manner = Manner { line: line.clone(), side_by_side, together, last: last.clone() };
         task.spawn(write_all(manner, (stop, progress), waiting, told));
-        Writing { batches: Some(batches), ended, task }
+        Writing { batches: Some(batches), ended, last, task }
     }
 
     /// Where batches to be written go in.
@@ -88,8 +93,14 @@ impl Writing {
         self.ended.try_recv().ok()
     }
 
+    /// Only what is announced by now still comes.
+    pub fn only_the_last(&self) {
+        self.last.store(true, Ordering::Relaxed);
+    }
+
     /// Nothing else comes in.
     pub fn no_more(&mut self) {
+        self.only_the_last();
         self.batches = None;
     }
 
@@ -126,12 +137,13 @@ struct Manner {
     line: Pipeline,
     side_by_side: usize,
     together: usize,
+    last: Arc<AtomicBool>,
 }
 
 /// Until somebody wants it to end, or the store cannot be written: then what waits is given back as it is. What is under
 /// way comes to its end.
 async fn write_all(
-    Manner { line, side_by_side, together }: Manner,
+    Manner { line, side_by_side, together, last }: Manner,
     (stop, progress): (Stop, Arc<dyn Progress>),
     mut waiting: mpsc::Receiver<Batch>,
     told: mpsc::UnboundedSender<Ended>,
@@ -140,11 +152,12 @@ async fn write_all(
     let (mut group, mut under_way) = (Vec::new(), FuturesUnordered::new());
     while more || !group.is_empty() || !under_way.is_empty() {
         let free = under_way.len() < side_by_side;
+        let last_ones = last.load(Ordering::Relaxed);
         let ended = if !group.is_empty() && (lost || stop.is_set()) {
             std::mem::take(&mut group).into_iter().map(|batch| (batch, None)).collect()
-        } else if !group.is_empty() && (under_way.is_empty() || free && (group.len() == together || !more)) {
+        } else if !group.is_empty() && (under_way.is_empty() || free && (group.len() == together || last_ones)) {
             // Beside another one goes only what is whole: alone, a store is not kept waiting.
-            let most = if more { group.len() } else { group.len().min(LAST_TOGETHER_MAX) };
+            let most = if last_ones { group.len().min(LAST_TOGETHER_MAX) } else { group.len() };
             let rest = group.split_off(most);
             under_way.push(written(&line, std::mem::replace(&mut group, rest)));
             continue;
