@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest, Sha256};
@@ -27,6 +29,9 @@ impl From<i64> for Version {
 /// SHA-256 of whatever a shape says makes two values "the same" (it may leave parts out, like a time of writing).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Fingerprint(pub [u8; 32]);
+
+/// A fingerprint in base64, in the alphabet of URLs and without padding.
+const LETTERS: usize = 43;
 
 impl Fingerprint {
     pub fn of(bytes: &[u8]) -> Self {
@@ -69,6 +74,17 @@ impl Fingerprint {
         Some(Fingerprint(bytes))
     }
 
+    /// As records of the state have it: 43 letters, or the 64 digits of older ones.
+    pub fn read(text: &str) -> Option<Self> {
+        // Room for what the decoder may write beside it.
+        let mut bytes = [0; 33];
+        if text.len() != LETTERS {
+            return Fingerprint::parse(text);
+        }
+        let length = URL_SAFE_NO_PAD.decode_slice(text, &mut bytes).ok()?;
+        Fingerprint::from_slice(&bytes[..length])
+    }
+
     pub fn from_slice(bytes: &[u8]) -> Option<Self> {
         Some(Fingerprint(bytes.try_into().ok()?))
     }
@@ -76,6 +92,14 @@ impl Fingerprint {
     /// Its 64 digits, without a string of their own.
     pub fn with_hex<T>(&self, tell: impl FnOnce(&str) -> T) -> T {
         tell(hex::Buffer::<32>::new().format(&self.0))
+    }
+
+    /// Its 43 letters, a third less than the digits.
+    pub fn with_letters<T>(&self, tell: impl FnOnce(&[u8]) -> T) -> T {
+        let mut letters = [0; LETTERS];
+        // 32 bytes always are as many.
+        let _ = URL_SAFE_NO_PAD.encode_slice(self.0, &mut letters);
+        tell(&letters)
     }
 
     /// Whether these are its digits.
@@ -117,7 +141,7 @@ impl<'de> Deserialize<'de> for Fingerprint {
             return <[u8; 32]>::deserialize(deserializer).map(Fingerprint);
         }
         let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
-        Fingerprint::parse(&text).ok_or_else(|| serde::de::Error::custom("not a SHA-256 in hex"))
+        Fingerprint::read(&text).ok_or_else(|| serde::de::Error::custom("not a SHA-256 in base64 or hex"))
     }
 }
 
@@ -199,6 +223,20 @@ mod tests {
         assert!(print.is_told_by(&text) && !print.is_told_by(&text.to_uppercase()));
         for other in [&text[1..], &format!("0x{text}"), &format!("0x{}", &text[2..]), "", &"g".repeat(64)] {
             assert_eq!(Fingerprint::parse(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn letters_and_digits_are_read_alike_and_nothing_else() {
+        for value in ["", "x", "y", "many more"] {
+            let print = Fingerprint::of(value.as_bytes());
+            let letters = print.with_letters(|letters| String::from_utf8(letters.to_vec()).unwrap());
+            assert_eq!((letters.len(), letters.contains('=')), (LETTERS, false));
+            assert_eq!(Fingerprint::read(&letters), Some(print));
+            assert_eq!(Fingerprint::read(&print.to_string()), Some(print));
+            for other in [&letters[1..], &format!("{letters}="), &format!("={}", &letters[1..]), ""] {
+                assert_eq!(Fingerprint::read(other), None, "{other}");
+            }
         }
     }
 

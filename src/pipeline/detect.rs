@@ -11,9 +11,26 @@ use super::plan::{Action, Seen, Why};
 pub struct Known<'a> {
     pub stamp: Fingerprint,
     /// The source's body version at that time.
-    pub body: &'a str,
+    pub body: Body<'a>,
     /// The store's version after our last write.
     pub version: &'a str,
+}
+
+/// A body version as a record tells it. Most are never asked for.
+#[derive(Debug, Clone, Copy)]
+pub enum Body<'a> {
+    Is(&'a str),
+    /// The digits of this fingerprint, as it is told.
+    Fingerprint(&'a str),
+}
+
+impl Body<'_> {
+    pub fn is(self, version: &str) -> bool {
+        match self {
+            Body::Is(known) => known == version,
+            Body::Fingerprint(told) => Fingerprint::read(told).is_some_and(|print| print.is_told_by(version)),
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,7 +51,7 @@ pub fn sighted(
 ) -> Finding {
     let Some(known) = known else { return Finding::Act(Action::Change(Change::Add, Why::New)) };
     if stamp != known.stamp {
-        let why = if body == known.body { Why::Path } else { Why::Sha };
+        let why = if known.body.is(body) { Why::Path } else { Why::Sha };
         return Finding::Act(Action::Change(Change::Update, why));
     }
     unchanged(known.version, seen, drift)
@@ -66,9 +83,21 @@ mod tests {
     const UPDATE: fn(Why) -> Finding = |why| Finding::Act(Action::Change(Change::Update, why));
 
     #[test]
+    fn a_body_that_is_its_own_fingerprint_is_known_however_that_is_told() {
+        let print = Fingerprint::of(b"body");
+        let digits = print.to_string();
+        let letters = print.with_letters(|letters| String::from_utf8(letters.to_vec()).unwrap());
+        for told in [&digits, &letters] {
+            assert!(Body::Fingerprint(told).is(&digits), "{told}");
+            assert!(!Body::Fingerprint(told).is(&letters) && !Body::Fingerprint(told).is(""), "{told}");
+        }
+        assert!(Body::Is("1").is("1") && !Body::Is(&letters).is(&digits));
+    }
+
+    #[test]
     fn every_combination_has_one_meaning() {
         let (old, new) = (Fingerprint::of(b"old"), Fingerprint::of(b"new"));
-        let known = Some(Known { stamp: old, body: "b1", version: "7" });
+        let known = Some(Known { stamp: old, body: Body::Is("b1"), version: "7" });
         let at = |version: &str| Seen::At(Version(version.into()));
         let policy = |edited| Drift { edited, ..Drift::default() };
         let heal = policy(Heal::Heal);

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 
+use super::detect::Body;
 use super::plan::Kept;
 use crate::error::{Error, Kind, Result};
 use crate::record::Fingerprint;
@@ -31,8 +32,8 @@ pub struct Peek<'a> {
 
 impl Peek<'_> {
     /// The source's version of the body.
-    pub fn body(&self) -> &str {
-        self.body.as_ref().unwrap_or(&self.fingerprint)
+    pub fn body(&self) -> Body<'_> {
+        self.body.as_deref().map_or(Body::Fingerprint(&self.fingerprint), Body::Is)
     }
 }
 

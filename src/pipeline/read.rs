@@ -418,7 +418,7 @@ impl<'a> Merge<'a> {
         let peeked = peek(&known)?;
         let seen = self.at(&identity, Some(&peeked)).await?;
         if let Some(scope) = self.found.scopes.unchanged(&peeked.scope) {
-            if self.is_amiss(&known, &peeked, &identity, &seen) {
+            if self.is_amiss(&peeked, &identity, &seen) {
                 self.found.stale.insert(scope.to_owned());
             }
             // What somebody decided about, or a shape remembers something of, is weighed like everything else.
@@ -434,10 +434,8 @@ impl<'a> Merge<'a> {
     }
 
     /// Its scope did not change at the source, so it was not listed. Did the store lose it, or somebody change it?
-    fn is_amiss(&mut self, known: &Listed, peeked: &Peek<'_>, identity: &str, seen: &Seen) -> bool {
-        let stamp = known.fingerprint.unwrap_or(Fingerprint([0; 32]));
-        let known_as = Known { stamp, body: peeked.body(), version: &peeked.version };
-        match detect::sighted(stamp, peeked.body(), Some(known_as), seen, self.line.drift) {
+    fn is_amiss(&mut self, peeked: &Peek<'_>, identity: &str, seen: &Seen) -> bool {
+        match detect::unchanged(&peeked.version, seen, self.line.drift) {
             Finding::Act(_) => true,
             Finding::Same => self.heal.contains(identity),
             Finding::Drifted(class) => {

@@ -155,7 +155,9 @@ async fn write_all(
         let last_ones = last.load(Ordering::Relaxed);
         let ended = if !group.is_empty() && (lost || stop.is_set()) {
             std::mem::take(&mut group).into_iter().map(|batch| (batch, None)).collect()
-        } else if !group.is_empty() && (under_way.is_empty() || free && (group.len() == together || last_ones)) {
+        } else if !group.is_empty()
+            && (under_way.is_empty() || free && (group.len() == together || last_ones))
+        {
             // Beside another one goes only what is whole: alone, a store is not kept waiting.
             let most = if last_ones { group.len().min(LAST_TOGETHER_MAX) } else { group.len() };
             let rest = group.split_off(most);

@@ -211,13 +211,15 @@ mod tests {
 
     #[test]
     fn what_goes_without_saying_is_left_out_and_comes_back() {
-        let print = Fingerprint::of(b"value").to_string();
+        let value = Fingerprint::of(b"value");
+        let print = value.to_string();
+        let letters = value.with_letters(|told| String::from_utf8(told.to_vec()).unwrap());
         let written = Pointer { run: "RUN".into(), batch: 1, index: 2 };
         for (record, told) in [
-            (base("1", written.clone()), format!(r#"{{"v":"7","f":"{print}","b":"1","j":"RUN:1:2"}}"#)),
-            (base(&print, written), format!(r#"{{"v":"7","f":"{print}","j":"RUN:1:2"}}"#)),
-            (base(&print, Pointer::unset()), format!(r#"{{"v":"7","f":"{print}"}}"#)),
-            (base("", Pointer::unset()), format!(r#"{{"v":"7","f":"{print}","b":""}}"#)),
+            (base("1", written.clone()), format!(r#"{{"v":"7","f":"{letters}","b":"1","j":"RUN:1:2"}}"#)),
+            (base(&print, written), format!(r#"{{"v":"7","f":"{letters}","j":"RUN:1:2"}}"#)),
+            (base(&print, Pointer::unset()), format!(r#"{{"v":"7","f":"{letters}"}}"#)),
+            (base("", Pointer::unset()), format!(r#"{{"v":"7","f":"{letters}","b":""}}"#)),
         ] {
             assert_eq!(record.json().unwrap(), told);
             assert_eq!(serde_json::from_str::<Base>(&told).unwrap(), record);

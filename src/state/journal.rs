@@ -8,6 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use super::plain::{self, Plain, Told};
 use super::telling::Object;
 use super::{Base, Pointer, State, item_told, keys};
 use crate::error::{Error, Fault, Kind, Result};
@@ -126,9 +127,8 @@ impl<'de> Deserialize<'de> for Exact {
         if text.is_empty() {
             return Ok(Exact::AsNext);
         }
-        let hash =
-            Fingerprint::parse(&text).ok_or_else(|| serde::de::Error::custom("not a SHA-256 in hex"))?;
-        Ok(Exact::Are(hash))
+        let hash = Fingerprint::read(&text);
+        hash.map(Exact::Are).ok_or_else(|| serde::de::Error::custom("not a SHA-256 in base64 or hex"))
     }
 }
 
@@ -257,11 +257,15 @@ impl Intent {
 pub fn journal<'a>(key: String, intents: impl Iterator<Item = &'a Intent>) -> Result<Item> {
     item_told(key, |to| {
         to.push(b'[');
+        let mut scope_before = None;
         for (index, intent) in intents.enumerate() {
             if index > 0 {
                 to.push(b',');
             }
-            intent.tell(to)?;
+            match Plain::of(intent) {
+                Some(plain) => plain.tell(&mut scope_before, to),
+                None => intent.tell(to)?,
+            }
         }
         to.push(b']');
         Ok(())
@@ -271,8 +275,9 @@ pub fn journal<'a>(key: String, intents: impl Iterator<Item = &'a Intent>) -> Re
 impl State {
     /// A batch of the journal, if it is still kept. What became of the baseline points to where it stands here.
     pub async fn intents(&self, pipeline: &str, run: &str, batch: u32) -> Result<Option<Vec<Intent>>> {
-        let mut intents: Option<Vec<Intent>> = self.read(&keys::journal(pipeline, run, batch)).await?;
+        let told: Option<Vec<Told>> = self.read(&keys::journal(pipeline, run, batch)).await?;
         let run: Arc<str> = run.into();
+        let mut intents = told.map(plain::intents).transpose()?;
         for (index, intent) in (0u32..).zip(intents.iter_mut().flatten()) {
             if let Some(next) = &mut intent.next {
                 next.base.written = Pointer { run: run.clone(), batch, index };
@@ -376,6 +381,9 @@ mod tests {
         let Op::Put { value: told, .. } = journal("key".into(), batch.iter()).unwrap().op else {
             panic!("a batch is put")
         };
+        let letters =
+            |print: Fingerprint| print.with_letters(|told| String::from_utf8(told.to_vec()).unwrap());
+        let (value, stamp) = (letters(value), letters(stamp));
         let base =
             |body: &str| format!(r#"{{"s":"{stamp}","b":{{"v":"7","f":"{value}","s":"a","b":"{body}"}}}}"#);
         let wanted = [
@@ -386,6 +394,6 @@ mod tests {
             r#"{"i":"c","c":"add"}]"#.into(),
         ];
         assert_eq!(std::str::from_utf8(&told).unwrap(), wanted.concat());
-        assert_eq!(serde_json::from_slice::<Vec<Intent>>(&told).unwrap(), batch);
+        assert_eq!(plain::intents(serde_json::from_slice(&told).unwrap()).unwrap(), batch);
     }
 }

@@ -20,6 +20,7 @@ pub mod journal;
 pub mod keys;
 pub mod lease;
 pub mod lock;
+mod plain;
 pub mod report;
 pub mod retention;
 mod telling;
@@ -30,7 +31,7 @@ pub use lease::Fence;
 pub use report::{Counts, Report, Status};
 
 /// The layout this program writes. Older ones are upgraded on open, newer ones refused.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 3;
 /// Bytes of one write: the least any store of state takes in a request (etcd, 1.5 MiB), with room for keys.
 const WRITE_BYTES_MAX: usize = 1_000_000;
 /// What encoding keeps of a long record's room.

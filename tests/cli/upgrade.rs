@@ -1,7 +1,7 @@
 //! A state written by an older version opens, or says why not; and every key of the state is in its documentation.
 //!
 //! `tests/fixtures/state-v1` was made by the first version: `notes/` of three files synced, one edited, one removed,
-//! synced again. It is never made anew: a later format gets a fixture of its own beside it, as `state-v2` is.
+//! synced again. It is never made anew: a later format gets a fixture of its own beside it, as `state-v2` and `state-v3` are.
 
 use std::fs;
 
