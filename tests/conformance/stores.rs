@@ -31,6 +31,7 @@ pub async fn conforms(store: &dyn Store) {
     writing::a_condition_that_holds_lets_the_write_through(store).await;
     writing::a_key_made_again_has_a_new_version(store).await;
     writing::items_written_each_are_independent(store).await;
+    writing::many_at_once_are_judged_one_by_one(store).await;
     writing::what_exceeds_the_limits_is_refused_item_by_item(store).await;
     writing::a_lone_check_is_refused(store).await;
     writing::all_or_nothing_is_just_that(store).await;

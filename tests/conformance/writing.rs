@@ -141,6 +141,46 @@ pub async fn items_written_each_are_independent(store: &dyn Store) {
     assert!(store.write(Vec::new(), Mode::Each).await.unwrap().is_empty());
 }
 
+/// Enough for a store to write many by one statement, in an order that changes from one to the next.
+pub async fn many_at_once_are_judged_one_by_one(store: &dyn Store) {
+    if !store.caps().cas {
+        return;
+    }
+    let name = |at: usize| key(&format!("crowd/{at:03}"));
+    for taken in [|_: usize| false, |at| at >= 120, |at| at % 70 == 3, |at| at % 3 == 0, |_| true] {
+        let there = (0..200).filter(|&at| taken(at)).map(|at| Item::put(name(at), "old")).collect();
+        store.write(there, Mode::Each).await.unwrap();
+        let large = "x".repeat(20_000);
+        let value = |at: usize| match at % 90 {
+            75 => large.clone(),
+            at if at % 4 == 0 => "old".to_owned(),
+            _ => "new".to_owned(),
+        };
+        let expect = |at: usize| if at / 2 % 2 == 0 { Expect::Absent } else { Expect::Anything };
+        let items = (0..200).map(|at| Item::put(name(at), value(at)).expecting(expect(at))).collect();
+        let outcomes = store.write(items, Mode::Each).await.unwrap();
+        for (at, outcome) in outcomes.into_iter().enumerate() {
+            let wanted = match (taken(at), value(at) == "old", expect(at)) {
+                (false, ..) | (true, false, Expect::Anything) => "applied",
+                (true, true, _) => "already so",
+                (true, false, _) => "conflict",
+            };
+            let (was, version) = match outcome.unwrap() {
+                Outcome::Applied(version) => ("applied", version),
+                Outcome::AlreadySo(version) => ("already so", version),
+                Outcome::Conflict(version) => ("conflict", version),
+                Outcome::Untouched => ("untouched", None),
+            };
+            assert_eq!(was, wanted, "{}", name(at));
+            let now = if wanted == "conflict" { "old".to_owned() } else { value(at) };
+            let held = held(store, &name(at), Some(&now)).await.unwrap();
+            assert_eq!(Some(&held.version), version.as_ref(), "{}", name(at));
+        }
+        let gone = (0..200).map(|at| Item::delete(name(at))).collect();
+        store.write(gone, Mode::Each).await.unwrap();
+    }
+}
+
 pub async fn what_exceeds_the_limits_is_refused_item_by_item(store: &dyn Store) {
     let caps = store.caps();
     let good = key("limits/good");

@@ -24,7 +24,7 @@ const BUSY_WAIT: Duration = Duration::from_secs(15);
 /// A page of a new file. Much is written in the order of its keys, and the cost of that is by the page.
 const PAGE_BYTES: i32 = 16 * 1_024;
 /// The log before it is folded into the file: fewer, larger folds while loading, and not much left when it is closed.
-const LOG_BYTES: i32 = 8 << 20;
+const LOG_BYTES: i32 = 4 << 20;
 /// Page cache per connection in KiB: holds the upper levels of a tree of millions of keys; what lies below is in the system's own.
 const CACHE_KIB: i32 = 4 * 1_024;
 
@@ -118,7 +118,7 @@ pub(super) fn open_to_write(path: &Path) -> Result<Connection> {
     match look(path)? {
         Found::Ours => {}
         Found::Nothing => make(path)?,
-        Found::Empty => lay_out(path)?,
+        Found::Empty => lay_out(path, "FULL")?,
     }
     let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     let log_pages = LOG_BYTES / pragma(&connection, "page_size")?.max(1);
@@ -220,7 +220,11 @@ fn make(path: &Path) -> Result<()> {
     // A private temp file's mode would lock other users out of reading; SQLite makes it with the usual one.
     let draft = draft.into_temp_path();
     fs::remove_file(&draft).map_err(|error| from_io(error, "making the file"))?;
-    lay_out(&draft)?;
+    // Nobody sees it until it has its name, so it is flushed once, as a whole.
+    lay_out(&draft, "OFF")?;
+    File::open(&draft)
+        .and_then(|file| file.sync_all())
+        .map_err(|error| from_io(error, format!("flushing a new file in {}", folder.display())))?;
     match draft.persist_noclobber(path) {
         Ok(()) => {}
         Err(error) if error.error.kind() == ErrorKind::AlreadyExists => {}
@@ -229,12 +233,12 @@ fn make(path: &Path) -> Result<()> {
     sync_folder(&folder)
 }
 
-/// Write the empty layout. The header carries our mark from the first commit on.
-fn lay_out(path: &Path) -> Result<()> {
+/// Write the empty layout, flushing as `synchronous` says. The header carries our mark from the first commit on.
+fn lay_out(path: &Path, synchronous: &str) -> Result<()> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
     let connection = connect(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     let steps = format!(
-        "PRAGMA page_size={PAGE_BYTES}; PRAGMA synchronous=FULL; BEGIN EXCLUSIVE; PRAGMA application_id={APPLICATION_ID};
+        "PRAGMA page_size={PAGE_BYTES}; PRAGMA synchronous={synchronous}; BEGIN EXCLUSIVE; PRAGMA application_id={APPLICATION_ID};
          PRAGMA user_version={FORMAT}; {SCHEMA} {OUTSIDE} COMMIT;"
     );
     connection.execute_batch(&steps).map_err(explain)?;

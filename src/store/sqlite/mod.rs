@@ -22,6 +22,7 @@ mod backup;
 pub(super) mod fault;
 pub(super) mod file;
 mod reader;
+mod several;
 mod writer;
 
 pub use file::{APPLICATION_ID, FORMAT};

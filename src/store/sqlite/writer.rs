@@ -9,6 +9,7 @@ use rusqlite::{Connection, OptionalExtension as _, Statement};
 use tokio::sync::{mpsc, oneshot};
 
 use super::fault::explain;
+use super::several::{ROWS, Several, go_together};
 use super::{CAPS, INLINE_MAX};
 use crate::clock::mark_us;
 use crate::error::{Error, Fault, Result};
@@ -104,6 +105,7 @@ struct Pen<'c> {
     put_absent: Statement<'c>,
     put_exactly: Statement<'c>,
     put_row: Statement<'c>,
+    several: Several<'c>,
     delete_any: Statement<'c>,
     delete_row: Statement<'c>,
     large_insert: Statement<'c>,
@@ -150,6 +152,7 @@ impl<'c> Pen<'c> {
                           ON CONFLICT(key) DO UPDATE
                           SET version = ?2, fingerprint = ?3, value = ?4, large = ?5",
             )?,
+            several: Several::prepare(connection)?,
             delete_any: sql("DELETE FROM kv WHERE key = ?1 AND large IS NULL")?,
             delete_row: sql("DELETE FROM kv WHERE key = ?1")?,
             large_insert: sql("INSERT INTO large(value) VALUES(?1)")?,
@@ -199,8 +202,17 @@ impl<'c> Pen<'c> {
         let mut answers = Vec::with_capacity(group.len());
         for job in group {
             let mut outcomes = Vec::with_capacity(job.items.len());
-            for item in &job.items {
-                outcomes.push(self.item(item, job.mode)?);
+            let mut all_new = true;
+            for run in job.items.chunk_by(go_together) {
+                let (several, rest) = run.as_chunks::<ROWS>();
+                for items in several {
+                    if all_new {
+                        all_new = self.several(items, job.mode, &mut outcomes)?;
+                    } else {
+                        self.each(items, job.mode, &mut outcomes)?;
+                    }
+                }
+                self.each(rest, job.mode, &mut outcomes)?;
             }
             let kept = |outcome: &Result<Outcome>| outcome.as_ref().is_ok_and(Outcome::landed);
             if job.mode == Mode::All && !outcomes.iter().all(kept) {
@@ -214,6 +226,40 @@ impl<'c> Pen<'c> {
         }
         self.commit.execute([])?;
         Ok(Some(answers))
+    }
+
+    /// Whether all of them were new; where one is not, each is seen to by itself, and so had better be those behind them.
+    fn several(
+        &mut self,
+        items: &[Item; ROWS],
+        mode: Mode,
+        outcomes: &mut Outcomes,
+    ) -> rusqlite::Result<bool> {
+        let first = self.last_version + 1;
+        let put = self.several.put(items, first)?;
+        if put == 0 {
+            self.each(items, mode, outcomes)?;
+            return Ok(false);
+        }
+        // Versions of those that were not put are never given.
+        self.last_version += i64::try_from(ROWS).unwrap_or(i64::MAX);
+        for (item, version) in items.iter().zip(first..) {
+            let is_new =
+                put == ROWS || self.look(&item.key, None, None)?.is_some_and(|held| held.version == version);
+            outcomes.push(if is_new {
+                Ok(Outcome::Applied(Some(version.into())))
+            } else {
+                self.item(item, mode)?
+            });
+        }
+        Ok(put == ROWS)
+    }
+
+    fn each(&mut self, items: &[Item], mode: Mode, outcomes: &mut Outcomes) -> rusqlite::Result<()> {
+        for item in items {
+            outcomes.push(self.item(item, mode)?);
+        }
+        Ok(())
     }
 
     /// The outer error ends the transaction, the inner one is this item's alone.
