@@ -6,12 +6,16 @@ use super::failing::Failing;
 use super::found::Found;
 use super::parked::Parked;
 use super::plan::Step;
+use super::sightings::Sighting;
 use super::steps::Steps;
 use super::stock::Informed;
 use super::{Ask, Pipeline};
 use crate::error::Result;
+use crate::record::Fingerprint;
+use crate::shape::Shape;
 use crate::state::held::{Decision, HeldItem, Verdict};
 use crate::state::keys;
+use crate::store::Listed;
 
 /// What people said earlier, and what the last pass held.
 #[derive(Default)]
@@ -91,6 +95,30 @@ impl Past {
             }
         }
         Ok(over)
+    }
+
+    /// The stamp of what is there. What an older trueup remembered of this very version under another one is still about it.
+    pub fn stamp(&self, shape: &dyn Shape, seen: &Sighting, known: Option<&Listed>) -> Fingerprint {
+        let stamp = shape.stamp(&seen.entry);
+        let last = known.and_then(|known| known.fingerprint);
+        if last == Some(stamp) || (known.is_none() && self.is_blank()) {
+            return stamp;
+        }
+        let is_known =
+            |before: &Fingerprint| last == Some(*before) || self.remembers(&seen.identity, *before);
+        shape.stamp_before(&seen.entry).filter(is_known).unwrap_or(stamp)
+    }
+
+    /// Something that somebody decided, is to decide, or that failed was about this version of it.
+    fn remembers(&self, identity: &str, stamp: Fingerprint) -> bool {
+        let held = self.held_at.get(identity).map(|at| &self.held[*at]);
+        let stamps = [
+            held.and_then(|held| held.stamp),
+            self.decisions.get(identity).and_then(|decision| decision.stamp),
+            self.approved.get(identity).and_then(|held| held.stamp),
+            self.failing.get(identity).and_then(|failing| failing.stamp),
+        ];
+        stamps.contains(&Some(stamp))
     }
 
     /// Something else than the last run's outcome is known of it.

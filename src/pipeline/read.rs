@@ -311,7 +311,7 @@ impl<'a> Merge<'a> {
             return Ok(());
         }
         self.report.count(&sighting.entry.scope, |counts| counts.scanned += 1);
-        let stamp = self.line.shape.stamp(&sighting.entry);
+        let stamp = self.past.stamp(&*self.line.shape, &sighting, known.as_ref());
         let seen = self.at(&sighting.identity, peeked.as_ref()).await?;
         let known_as = peeked.as_ref().zip(known.as_ref()).map(|(peeked, known)| Known {
             stamp: known.fingerprint.unwrap_or(Fingerprint([0; 32])),

@@ -255,13 +255,22 @@ pub trait Shape: Send + Sync {
 
     /// What makes an entry the same as last time: shape version, body version and facts.
     fn stamp(&self, entry: &Entry) -> Fingerprint {
-        let facts = entry.facts.as_ref().map(ToString::to_string).unwrap_or_default();
-        Fingerprint::of_parts(&[
-            self.name().as_bytes(),
-            &self.version().to_be_bytes(),
-            entry.id.as_bytes(),
-            entry.version.as_bytes(),
-            facts.as_bytes(),
-        ])
+        stamp_of(self.name(), self.version(), entry)
     }
+
+    /// The stamp an older trueup gave it, where that was another: what is remembered under it is still about this version.
+    fn stamp_before(&self, _entry: &Entry) -> Option<Fingerprint> {
+        None
+    }
+}
+
+fn stamp_of(shape: &str, version: u32, entry: &Entry) -> Fingerprint {
+    let facts = entry.facts.as_ref().map(ToString::to_string).unwrap_or_default();
+    Fingerprint::of_parts(&[
+        shape.as_bytes(),
+        &version.to_be_bytes(),
+        entry.id.as_bytes(),
+        entry.version.as_bytes(),
+        facts.as_bytes(),
+    ])
 }

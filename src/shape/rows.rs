@@ -7,7 +7,9 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::{Absent, Existing, Identified, Input, Output, Prior, Recalled, Rendered, Shape, canonical};
+use super::{
+    Absent, Existing, Identified, Input, Output, Prior, Recalled, Rendered, Shape, canonical, stamp_of,
+};
 use crate::clock::rfc3339_ms;
 use crate::config::{OnMissing, RowsSpec};
 use crate::error::{Error, Kind, Result};
@@ -107,6 +109,16 @@ impl Shape for Rows {
         let since = prior.carry.as_ref()?.get(MISSING_SINCE)?.clone();
         let row = serde_json::from_slice(value).ok()?;
         Some(marked(prior, row, since))
+    }
+
+    /// A row is written as it is listed, and its version is its hash: that tells all.
+    fn stamp(&self, entry: &Entry) -> Fingerprint {
+        let own = if entry.facts.is_none() { Fingerprint::parse(&entry.version) } else { None };
+        own.unwrap_or_else(|| stamp_of(self.name(), self.version(), entry))
+    }
+
+    fn stamp_before(&self, entry: &Entry) -> Option<Fingerprint> {
+        Some(stamp_of(self.name(), self.version(), entry))
     }
 
     fn is_missing(&self, prior: &Prior) -> bool {

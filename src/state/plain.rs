@@ -14,8 +14,8 @@ use crate::error::{Error, Kind, Result};
 use crate::record::{Fingerprint, Scope, Version};
 use crate::shape::canonical;
 
-/// `[identity, stamp, fingerprint, scope, body]`: the scope is `null` where it is that of the addition before, the body is
-/// left out where it is the fingerprint, and so is a `null` that would be the last.
+/// `[identity, stamp, fingerprint, scope, body]`: the stamp is `null` where it is the fingerprint, the scope where it is that
+/// of the addition before; the body is left out where it is the fingerprint, and so is a `null` that would be the last.
 pub struct Plain<'a> {
     identity: &'a str,
     stamp: &'a Fingerprint,
@@ -69,10 +69,14 @@ impl<'a> Plain<'a> {
         let body = (!fingerprint.is_told_by(body)).then_some(body);
         to.push(b'[');
         canonical::write_string(to, self.identity);
-        for print in [self.stamp, fingerprint] {
+        if self.stamp == fingerprint {
+            to.extend_from_slice(b",null,");
+        } else {
             to.push(b',');
-            write_print(to, print);
+            write_print(to, self.stamp);
+            to.push(b',');
         }
+        write_print(to, fingerprint);
         match (known, body) {
             (true, None) => {}
             (true, Some(_)) => to.extend_from_slice(b",null"),
@@ -115,8 +119,9 @@ impl<'de> Deserialize<'de> for Told {
             fn visit_seq<A: SeqAccess<'de>>(self, mut told: A) -> Result<Told, A::Error> {
                 let short = || A::Error::custom("an addition that tells too little");
                 let identity: String = told.next_element()?.ok_or_else(short)?;
-                let stamp: Fingerprint = told.next_element()?.ok_or_else(short)?;
+                let stamp: Option<Fingerprint> = told.next_element()?.ok_or_else(short)?;
                 let fingerprint: Fingerprint = told.next_element()?.ok_or_else(short)?;
+                let stamp = stamp.unwrap_or(fingerprint);
                 let scope = told.next_element::<Option<Scope>>()?.flatten();
                 let body = told.next_element::<String>()?.unwrap_or_else(|| fingerprint.to_string());
                 let base = base(fingerprint, body);
@@ -200,6 +205,15 @@ mod tests {
         String::from_utf8(value.to_vec()).unwrap()
     }
 
+    /// Its own stamp, as rows are.
+    fn own(identity: &str, scope: &str) -> Intent {
+        let mut intent = plain(identity, scope, None);
+        if let Some(next) = &mut intent.next {
+            next.stamp = next.base.fingerprint;
+        }
+        intent
+    }
+
     fn letters(of: &str) -> String {
         Fingerprint::of(of.as_bytes()).with_letters(|letters| String::from_utf8(letters.to_vec()).unwrap())
     }
@@ -216,6 +230,8 @@ mod tests {
             plain("e", "", None),
             plain("f", "", Some("")),
             plain("g", "s/é", Some("8")),
+            own("h", "t"),
+            own("i", "t"),
         ];
         let text = told(&batch);
         let stamp = letters("stamp");
@@ -226,7 +242,9 @@ mod tests {
             format!(r#",["d","{stamp}","{}"],"#, letters("d")),
             format!(r#",["e","{stamp}","{}",""],"#, letters("e")),
             format!(r#",["f","{stamp}","{}",null,""],"#, letters("f")),
-            format!(r#",["g","{stamp}","{}","s/é","8"]]"#, letters("g")),
+            format!(r#",["g","{stamp}","{}","s/é","8"],"#, letters("g")),
+            format!(r#",["h",null,"{}","t"],"#, letters("h")),
+            format!(r#",["i",null,"{}"]]"#, letters("i")),
         ] {
             assert!(text.contains(&wanted), "{wanted} is not in {text}");
         }
@@ -274,6 +292,7 @@ mod tests {
             "[[]]".to_owned(),
             r#"[["a"]]"#.to_owned(),
             format!(r#"[["a","{print}"]]"#),
+            format!(r#"[["a","{print}",null]]"#),
             format!(r#"[["a","{print}","{}"]]"#, &print[1..]),
             format!(r#"[["a","{print}","{print}",7]]"#),
             format!(r#"[["a","{print}","{print}","s","b","more"]]"#),

@@ -12,6 +12,7 @@ mod kit;
 mod marks;
 mod moves;
 mod odd;
+mod older;
 mod orphaned;
 mod pages;
 mod postgres;
