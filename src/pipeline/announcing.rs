@@ -25,14 +25,11 @@ impl<'s> Announcing<'s> {
         Announcing { state, gate, commits: FuturesOrdered::new(), announced: VecDeque::new() }
     }
 
-    /// Have a batch announced, with what else state has to learn by now.
-    pub fn push(&mut self, mut settled: Vec<Vec<Item>>, mut batch: Batch) {
-        // Settling the last one and intending this one share a transaction.
-        let mut items = settled.pop().unwrap_or_default();
+    /// Have a batch announced. Settling another and intending this one share a transaction.
+    pub fn push(&mut self, settled: Vec<Item>, mut batch: Batch) {
+        let (state, mut items) = (self.state, settled);
         items.append(&mut batch.announced);
-        settled.push(items);
-        let state = self.state;
-        self.commits.push_back(Box::pin(async move { state.commit_each(settled).await.map(|()| batch) }));
+        self.commits.push_back(Box::pin(async move { state.commit(items).await.map(|()| batch) }));
     }
 
     /// Hand on what is announced, in order, until no more than so many are left. Whoever stops waiting in between loses none.

@@ -115,11 +115,12 @@ impl<'a, P: Prepare> Applier<'a, P> {
         let mut announcing = Announcing::to(writing.gate()?, &self.line.state);
         let mut prepared = self.prepare(ahead).await?;
         while let Some(batch) = prepared {
-            let settled = self.settled(writing.ended(), writing, SETTLED_AT_ONCE)?;
+            // One for one: more would keep this one, and what the store waits for, back behind them.
+            let settled = writing.ended().map(|ended| self.tally(ended)).transpose()?.unwrap_or_default();
             if let Some(error) = self.stopped() {
                 // What was announced is given back by those who were to write it.
                 announcing.hand_on(0).await?;
-                return self.line.state.commit_each(settled).await.and(Err(error));
+                return self.line.state.commit(settled).await.and(Err(error));
             }
             announcing.push(settled, batch);
             let (next, handed_on) = {
@@ -146,7 +147,7 @@ impl<'a, P: Prepare> Applier<'a, P> {
             tokio::select! {
                 ended = writing.next(), if more => {
                     more = ended.is_some();
-                    commits.push(state.commit_each(self.settled(ended, writing, usize::MAX)?));
+                    commits.push(state.commit_each(self.settled(ended, writing)?));
                 }
                 Some(committed) = commits.next() => committed?,
             }
@@ -155,17 +156,12 @@ impl<'a, P: Prepare> Applier<'a, P> {
     }
 
     /// What state has to learn of each batch that was written by now. Together they might be too much for one write.
-    fn settled(
-        &mut self,
-        first: Option<Ended>,
-        writing: &mut Writing,
-        most: usize,
-    ) -> Result<Vec<Vec<Item>>> {
+    fn settled(&mut self, first: Option<Ended>, writing: &mut Writing) -> Result<Vec<Vec<Item>>> {
         let mut ended = first;
         let mut all = Vec::new();
         while let Some(one) = ended {
             all.push(self.tally(one)?);
-            ended = if all.len() < most { writing.ended() } else { None };
+            ended = writing.ended();
         }
         Ok(all)
     }
@@ -425,10 +421,7 @@ async fn ahead_of<T, F: Future>(mut other: Pin<&mut MaybeDone<F>>, work: impl Fu
 
 /// Batches on their way into state at a time, where several are written side by side: while a store of state flushes one to
 /// its disk, others come together behind it.
-const ANNOUNCED_AT_ONCE: usize = 4;
-
-/// Batches whose end is written down before the next one is announced: what waits for its announcement waits for these, too.
-const SETTLED_AT_ONCE: usize = 2;
+const ANNOUNCED_AT_ONCE: usize = 8;
 
 /// Items per batch unless the store or the config say otherwise: large enough to share a commit, small enough that
 /// a crash repeats little.

@@ -4,6 +4,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use super::Pipeline;
 use super::cores;
 use super::plan::{Action, Seen, Step, Why};
@@ -68,7 +70,9 @@ impl Preparer<'_> {
     #[allow(clippy::vec_box)] // they come in boxes, and are handed on in them
     pub(super) async fn drafts(&self, steps: Vec<Box<Step>>) -> (VecDeque<Drafted>, Vec<Box<Step>>) {
         let bytes = steps.iter().map(Self::bytes).sum();
-        let looked_at = cores::map(steps, bytes, |step| self.first(step));
+        // Rendered together, rendered at one moment.
+        let now = self.line.clock.now();
+        let looked_at = cores::map(steps, bytes, |step| self.first(step, now));
         let entries = looked_at.iter().filter_map(|first| match first {
             First::Body(step) => step.entry.as_ref(),
             First::Drafted(_) => None,
@@ -107,9 +111,10 @@ impl Preparer<'_> {
             return;
         }
         let bytes = drafts.iter().map(Drafted::body_bytes).sum();
+        let now = self.line.clock.now();
         let rendered = cores::map(drafts.drain(..).collect(), bytes, |drafted| match drafted {
             Drafted::Body(step, body) => {
-                let rendered = body.and_then(|body| render::with_body(self.line, &step, body));
+                let rendered = body.and_then(|body| render::with_body(self.line, &step, body, now));
                 self.drafted(step, rendered)
             }
             other => other,
@@ -126,7 +131,7 @@ impl Preparer<'_> {
     }
 
     /// What can be drafted at once; the rest waits.
-    fn first(&self, step: Box<Step>) -> First {
+    fn first(&self, step: Box<Step>, now: Timestamp) -> First {
         match step.action {
             Action::Change(Change::Delete, _) => First::Drafted(Drafted::Delete(step)),
             Action::Change(Change::Update, Why::Absent) => First::Drafted(Drafted::Absent(step)),
@@ -139,7 +144,7 @@ impl Preparer<'_> {
             Action::Restamp if step.entry.is_none() => First::Drafted(Drafted::Done(self.forgotten(step))),
             Action::Restamp if step.after.is_some() => First::Drafted(Drafted::Done(self.known_same(&step))),
             Action::Change(..) | Action::Restamp => {
-                match render::without_body(self.line, &step).transpose() {
+                match render::without_body(self.line, &step, now).transpose() {
                     Some(rendered) => First::Drafted(self.drafted(step, rendered)),
                     None => First::Body(step),
                 }

@@ -1,8 +1,10 @@
 //! The plan: what a pass would do, item by item, without values.
 
+use std::hash::Hasher as _;
 use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
+use siphasher::sip128::{Hasher128 as _, SipHasher13};
 
 use crate::error::Result;
 use crate::record::{Entry, Fingerprint, Scope, Version};
@@ -148,6 +150,8 @@ impl PlanId {
         PlanId { pipeline: pipeline.to_owned(), sum: [0; 4], items: 0 }
     }
 
+    /// What is carried out anyway. Nobody is asked about it, and there is one for every new key: a hash that tells of chance
+    /// will do, in a quarter of the time.
     pub fn add(
         &mut self,
         identity: &str,
@@ -155,18 +159,27 @@ impl PlanId {
         stamp: Option<Fingerprint>,
         before: Option<Fingerprint>,
     ) {
-        let print = |print: Option<Fingerprint>| print.map_or([0; 32], |print| print.0);
-        let item =
-            Fingerprint::of_parts(&[identity.as_bytes(), &[change as u8], &print(stamp), &print(before)]);
-        for (sum, lane) in self.sum.iter_mut().zip(item.0.chunks_exact(8)) {
-            let lane = lane.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+        let mut hash = SipHasher13::new_with_keys(change as u64, identity.len() as u64);
+        hash.write(identity.as_bytes());
+        hash.write(&bytes(stamp));
+        hash.write(&bytes(before));
+        let (one, other) = hash.finish128().as_u64();
+        self.sum_up([one, other]);
+    }
+
+    /// What a person is to decide on, by this very id.
+    pub fn add_held(&mut self, held: &HeldItem) {
+        let parts = [held.identity.as_bytes(), &[held.change as u8], &bytes(held.stamp), &bytes(None)];
+        let item = Fingerprint::of_parts(&parts);
+        let lane = |bytes: &[u8; 8]| u64::from_be_bytes(*bytes);
+        self.sum_up(item.0.as_chunks().0.iter().map(lane));
+    }
+
+    fn sum_up(&mut self, lanes: impl IntoIterator<Item = u64>) {
+        for (sum, lane) in self.sum.iter_mut().zip(lanes) {
             *sum = sum.wrapping_add(lane);
         }
         self.items += 1;
-    }
-
-    pub fn add_held(&mut self, held: &HeldItem) {
-        self.add(&held.identity, held.change, held.stamp, None);
     }
 
     pub fn is_empty(&self) -> bool {
@@ -179,4 +192,9 @@ impl PlanId {
         let parts = [b"trueup plan 1".as_slice(), self.pipeline.as_bytes(), &self.items.to_be_bytes(), &sum];
         hex::encode(&Fingerprint::of_parts(&parts).0[..6])
     }
+}
+
+/// What is not there is no hash of anything.
+fn bytes(print: Option<Fingerprint>) -> [u8; 32] {
+    print.map_or([0; 32], |print| print.0)
 }

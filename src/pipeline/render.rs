@@ -1,5 +1,7 @@
 //! From an entry to what is written: the body is fetched only when the shape cannot do without.
 
+use jiff::Timestamp;
+
 use super::Pipeline;
 use super::plan::Step;
 use crate::error::{Error, Result};
@@ -18,26 +20,29 @@ pub struct Drawn {
 }
 
 pub async fn render(line: &Pipeline, step: &Step) -> Result<Drawn> {
-    if let Some(drawn) = without_body(line, step)? {
+    let now = line.clock.now();
+    if let Some(drawn) = without_body(line, step, now)? {
         return Ok(drawn);
     }
     let body = line.source.open(entry_of(step)?).await?;
-    with_body(line, step, body)
+    with_body(line, step, body, now)
 }
 
 /// Render a step without its body; `None` = the shape needs it.
-pub fn without_body(line: &Pipeline, step: &Step) -> Result<Option<Drawn>> {
+pub fn without_body(line: &Pipeline, step: &Step, now: Timestamp) -> Result<Option<Drawn>> {
     let entry = entry_of(step)?;
-    let rendered = line.shape.render(&input(line, step, entry, None, prior_of(step)?.as_ref()))?;
+    let prior = prior_of(step)?;
+    let input = Input { entry, identity: &step.identity, body: None, prior: prior.as_ref(), now };
+    let rendered = line.shape.render(&input)?;
     if rendered == Rendered::NeedBody {
         return Ok(None);
     }
     Ok(Some(Drawn { rendered, entry: None, body: None, remark: None }))
 }
 
-pub fn with_body(line: &Pipeline, step: &Step, body: Body) -> Result<Drawn> {
+pub fn with_body(line: &Pipeline, step: &Step, body: Body, now: Timestamp) -> Result<Drawn> {
     let (entry, prior) = (entry_of(step)?, prior_of(step)?);
-    let input = input(line, step, entry, Some(&body), prior.as_ref());
+    let input = Input { entry, identity: &step.identity, body: Some(&body), prior: prior.as_ref(), now };
     let rendered = line.shape.render(&input)?;
     if rendered == Rendered::NeedBody {
         return Err(Error::bug("the shape asked for a body it was given"));
@@ -53,14 +58,4 @@ pub fn entry_of(step: &Step) -> Result<&Entry> {
 
 fn prior_of(step: &Step) -> Result<Option<Prior>> {
     Ok(step.base()?.map(|(_, base)| base.prior(&step.identity)))
-}
-
-fn input<'a>(
-    line: &Pipeline,
-    step: &'a Step,
-    entry: &'a Entry,
-    body: Option<&'a Body>,
-    prior: Option<&'a Prior>,
-) -> Input<'a> {
-    Input { entry, identity: &step.identity, body, prior, now: line.clock.now() }
 }

@@ -61,8 +61,11 @@ impl<'a> Arrived<'a> {
 
     /// What went along with a change: known to be there, or doubtful.
     pub fn beside(&mut self, beside: &Beside, landed: bool) -> Result<()> {
-        let learnt = if landed { beside.notes.clone() } else { beside.doubts()? };
-        self.items.extend(learnt);
+        if landed {
+            self.items.extend_from_slice(&beside.notes);
+        } else {
+            self.items.extend(beside.doubts()?);
+        }
         Ok(())
     }
 

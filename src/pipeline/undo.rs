@@ -343,7 +343,7 @@ fn divide(reverses: Vec<Reverse>, holds: &Holds) -> Result<Plan> {
 fn plan_id(line: &Pipeline, run: &str, plan: &Plan) -> String {
     let mut id = PlanId::of(&format!("{} undo {run}", line.name));
     for held in &plan.held {
-        id.add(&held.identity, held.change, held.stamp, None);
+        id.add_held(held);
     }
     if id.is_empty() {
         for (change, key) in &plan.reverses {

@@ -55,7 +55,7 @@ const WAITING_MAX: usize = 1;
 /// write that a store is asked for costs it something of its own.
 const TOGETHER_MAX: usize = 8;
 /// … but of the last ones only so many: what became of them is written down while the rest is written.
-const LAST_TOGETHER_MAX: usize = 2;
+const LAST_TOGETHER_MAX: usize = 4;
 
 /// Batches being written, on a task of its own, one after the other or a few side by side: the store is fed while their
 /// neighbours are rendered and settled. Whoever drops it ends it.
